@@ -64,5 +64,6 @@ class Flow(CoreFlow):
 
 
 EXTENSIONS.add("phase", "everstep.frontends.phases.progress:PROCESS", is_old_field=True)
+EXTENSIONS.add_results("stages.", "everstep.client.exports.stage_records:result_keys")
 for name in ("from_dot", "to_dot"):
     setattr(CoreFlow, name, vars(Flow)[name])

@@ -28,6 +28,30 @@ OUTSIDE = (
 """What `import everstep` loads nothing of."""
 FOREIGN = {"asyncio", "http", "email", "ssl", "click", "rich", "httpx2", "cryptography", "apsw"}
 
+ASIDE = (
+    *("frontends", "pipelines", "backends", "checkpoints", "notify", "cli", "server", "testing"),
+    *(
+        "runtime.bundles",
+        "runtime.retention",
+        "runtime.integrity",
+        "runtime.travel",
+        "runtime.waits.webhooks",
+    ),
+    *("runtime.waits.webhooks", "runtime.rekey", "runtime.doctor", "client.exports", "client.groups"),
+)
+"""What a run on SQLite loads nothing of."""
+MOST_FOR_A_RUN = 220
+A_RUN = """
+from everstep import Flow, Host, node
+
+@node(output="y")
+def work(x: int) -> int:
+    return x + 1
+
+with Host("sqlite:///runs.db") as host:
+    assert host.run(Flow("f", [work]), {"x": 1})["y"] == 2
+"""
+
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 
 
@@ -41,7 +65,7 @@ def loaded_by(program: str, folder: Path) -> set[str]:
 
 def rooms_in(modules: set[str], rooms: tuple[str, ...]) -> list[str]:
     """Name the modules that lie in one of these rooms."""
-    return sorted(m for m in modules if m.startswith(tuple(f"everstep.{room}" for room in rooms)))
+    return sorted(m for m in modules if f"{m}.".startswith(tuple(f"everstep.{room}." for room in rooms)))
 
 
 def test_import_everstep_loads_the_core_alone(tmp_path: Path) -> None:
@@ -49,6 +73,13 @@ def test_import_everstep_loads_the_core_alone(tmp_path: Path) -> None:
     assert rooms_in(modules, OUTSIDE) == []
     assert sorted(FOREIGN & modules) == []
     assert len([m for m in modules if m.split(".")[0] == "everstep"]) <= MOST_AT_IMPORT
+
+
+def test_a_run_on_sqlite_loads_no_front_end_and_no_rare_feature(tmp_path: Path) -> None:
+    modules = loaded_by(A_RUN, tmp_path)
+    assert rooms_in(modules, ASIDE) == []
+    assert sorted({"http", "email", "click", "rich", "httpx2", "cryptography"} & modules) == []
+    assert len([m for m in modules if m.split(".")[0] == "everstep"]) <= MOST_FOR_A_RUN
 
 
 def test_every_name_is_there_for_programs_that_list_them() -> None:

@@ -14,6 +14,7 @@ from tests.architecture.sources import Source, everstep_sources
 # Every layer may import itself and the standard library. A dotted entry opens only that module of a layer.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "on_demand": set(),
     "model": {"errors"},
     "codec": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
@@ -33,14 +34,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compat": {"graph", "frontends"},
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
-    "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
+    "runtime": {"errors", "model", "codec", "graph", "engine", "ports", "on_demand"},
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
         *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores", "compat"},
-    "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry", "frontends"},
+    "client": {
+        "errors",
+        "model",
+        "codec",
+        "graph",
+        "engine",
+        "ports",
+        "runtime",
+        "registry",
+        "frontends",
+        "on_demand",
+    },
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
     "migrate": {"graph"},

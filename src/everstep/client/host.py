@@ -14,16 +14,15 @@ import msgspec
 
 from everstep.client.moved import moved_call
 from everstep.client.parts import CallGroup, Parts, check_limit
-from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
-from everstep.client.views import (
+from everstep.client.run_views import (
     CheckpointInfo,
     Delivery,
-    Explanation,
     RunInfo,
     RunResult,
     RunState,
     WaitInfo,
 )
+from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
@@ -38,6 +37,7 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import Retention, checked_retention
 from everstep.model.waits import WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, WaitFilter
 from everstep.ports.system import Clock, Ids, System
@@ -52,23 +52,19 @@ from everstep.registry import (
     with_blobs,
 )
 from everstep.runtime.addresses import addressed, in_run
+from everstep.runtime.after_run import Afterwards, retaining_store
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.history import history
 from everstep.runtime.host_durability import Bundle
 from everstep.runtime.inputs import Given
-from everstep.runtime.integrity.fallback import resume_with_fallback
 from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outage.spool import Spool
 from everstep.runtime.reader import current_channel, gone_on
 from everstep.runtime.record_events import Tailing
-from everstep.runtime.retention.after_run import Afterwards
-from everstep.runtime.retention.erase import retaining_store
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Drivable, Services
 from everstep.runtime.system import RealSystem
-from everstep.runtime.travel.explain import explain
-from everstep.runtime.travel.fork import Edits, fork
 from everstep.runtime.waits.answers import UNSAID, Answers
 from everstep.runtime.waits.delivery import Deliveries
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
@@ -82,6 +78,16 @@ if TYPE_CHECKING:
     from everstep.client.groups.transfer import TransferCalls
     from everstep.client.groups.versions import VersionCalls
     from everstep.client.groups.waiting import WaitingCalls
+    from everstep.runtime.integrity.fallback import resume_with_fallback
+    from everstep.runtime.retention.collect import Collector
+    from everstep.runtime.travel.explain import Explanation, explain
+    from everstep.runtime.travel.fork import Edits, fork
+else:
+    resume_with_fallback = on_demand("everstep.runtime.integrity.fallback:resume_with_fallback")
+    Collector = on_demand("everstep.runtime.retention.collect:Collector")
+    explain = on_demand("everstep.runtime.travel.explain:explain")
+    Edits = on_demand("everstep.runtime.travel.fork:Edits")
+    fork = on_demand("everstep.runtime.travel.fork:fork")
 
 
 class AsyncHost:
@@ -174,7 +180,7 @@ class AsyncHost:
 
     def _keep_by(self, retention: Retention | None) -> Retention:
         kept = checked_retention(retention) or Retention()
-        self._after_run = Afterwards(kept, self._twin_resting, self._services.system)
+        self._after_run = Afterwards(kept, self._twin_resting, self._services.system, Collector)
         if not kept.keeps_all:
             retaining_store(self._services)
         if self._services.store.capabilities.retains:

@@ -34,15 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from everstep.client.views import (
-        CheckpointInfo,
-        Delivery,
-        Explanation,
-        RunInfo,
-        RunResult,
-        RunState,
-        WaitInfo,
-    )
+    from everstep.client.run_views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
     from everstep.codec.chain import Codec
     from everstep.codec.keyring import KeyRing
     from everstep.codec.values import Values
@@ -57,6 +49,7 @@ if TYPE_CHECKING:
     from everstep.registry import Opened
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.outage.spool import Spool
+    from everstep.runtime.travel.explain import Explanation
     from everstep.runtime.workers.worker import Stats
 
 

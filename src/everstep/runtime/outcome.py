@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo
 from everstep.model.waits import WaitRow
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.integrity.findings import Fallback
 from everstep.runtime.resume import Resumed
+
+if TYPE_CHECKING:
+    from everstep.runtime.integrity.findings import Fallback
 
 
 class Outcome(NamedTuple):

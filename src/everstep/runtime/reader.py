@@ -19,12 +19,12 @@ from everstep.model.records import CHANNEL
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.external_channel import fill, is_elsewhere
+from everstep.runtime.judges import Judges
 from everstep.runtime.lineage import Lineage, flows_met
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.services import Services
-from everstep.runtime.travel.judges import Judges
 from everstep.runtime.waits.tokens import looks_like_token
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

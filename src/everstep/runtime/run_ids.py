@@ -8,8 +8,9 @@ from typing import cast
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.acts import split_act
+from everstep.model.bundles import moved_to
 from everstep.ports.retention import RetainingStore
-from everstep.ports.store import CheckpointStore
+from everstep.ports.store import CheckpointStore, RunRow
 from everstep.runtime.waits.tokens import without_tokens
 
 LONGEST = 128
@@ -60,3 +61,15 @@ async def missing_run(store: CheckpointStore, run_id: str) -> RunNotFound:
                 **({"act": wire(act)} if act is not None else {}),
             )
     return RunNotFound(f"there is no run {without_tokens(run_id)!r}.", fix="List them with: everstep runs")
+
+
+def check_still_here(row: RunRow) -> RunRow:
+    """Return a run, or raise if it was moved: it must not go on in two places, nor be told things in one."""
+    place = moved_to(row.needs_repair)
+    if place is not None:
+        raise BadRequest(
+            f"run {row.run_id!r} was moved to {place}.",
+            fix=f"Do it there. If it never arrived, move it again, or go on here: everstep fork {row.run_id}",
+            run_id=row.run_id,
+        )
+    return row

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.codec.notes import close_act
 from everstep.engine.leases import beside, is_hopeless
@@ -27,9 +27,9 @@ from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.bundles.conflicts import check_still_here
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.context import RunContext
@@ -39,22 +39,27 @@ from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.inputs import Given, draft_run
-from everstep.runtime.integrity.run_check import newest_valid
+from everstep.runtime.judges import is_other
 from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
 from everstep.runtime.reader import RunReader
 from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
-from everstep.runtime.run_ids import check_run_id
+from everstep.runtime.run_ids import check_run_id, check_still_here
 from everstep.runtime.same_run import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.stay import stay
-from everstep.runtime.travel.judges import is_other
-from everstep.runtime.travel.migrate import migrated
 from everstep.runtime.waits.announce import announce, call_off
 from everstep.runtime.waits.answers import open_waits
 from everstep.runtime.workers.claim import give_back
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.integrity.run_check import newest_valid
+    from everstep.runtime.travel.migrate import migrated
+else:
+    newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
+    migrated = on_demand("everstep.runtime.travel.migrate:migrated")
 
 log = logging.getLogger("everstep")
 _PATIENCE, _LOOK = 30.0, 0.005

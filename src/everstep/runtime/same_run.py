@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace, slot_of
+from everstep.runtime.judges import is_other
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
-from everstep.runtime.travel.judges import is_other
-from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+
+if TYPE_CHECKING:
+    from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+else:
+    check = on_demand("everstep.runtime.travel.migrate:check")
+    judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
+    kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
 
 log = logging.getLogger("everstep")
 

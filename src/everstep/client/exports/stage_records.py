@@ -57,6 +57,14 @@ def is_pipeline(plan: Plan) -> bool:
     return all(node.is_gate or gates_behind(plan, node.name) for node in plan.nodes)
 
 
+def result_keys(plan: Plan, keys: Iterable[str]) -> set[str] | None:
+    """Return the keys of a pipeline's context, which are what it came to.
+
+    None for a flow of which the pipeline is only a part: that keeps its stages in the same channel.
+    """
+    return {key for key in keys if is_in_context(key)} if is_pipeline(plan) else None
+
+
 def gates_behind(plan: Plan, name: str) -> bool:
     """Say whether the gate of a stage stands behind its node: `ask.next`, `fan.join`."""
     return any(f"{name}.{kind}{more}" in plan.index for kind in ("next", "join") for more in ("", "_", "__"))

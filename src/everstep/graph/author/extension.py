@@ -7,7 +7,7 @@ flow that was read back, one is found by the namespace of its nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -69,6 +69,7 @@ class Extensions:
     def __init__(self) -> None:
         self._homes: dict[str, str] = {}
         self._old: set[str] = set()
+        self._results: dict[str, str] = {}
 
     def add(self, namespace: str, home: str, *, is_old_field: bool = False) -> None:
         """Say where the extension of a namespace is: `module:NAME`, loaded when it is asked for.
@@ -78,6 +79,22 @@ class Extensions:
         self._homes[namespace] = home
         if is_old_field:
             self._old.add(namespace)
+
+    def add_results(self, beginning: str, home: str) -> None:
+        """Say who knows what a run came to whose channel has keys that begin so.
+
+        `home` is `module:function`; it gets the plan and the keys, and returns those that are the result,
+        or none if the run is not its own.
+        """
+        self._results[beginning] = home
+
+    def results(self, plan: Any, keys: Collection[str]) -> set[str] | None:
+        """Return which keys of the channel are the result of a run; none if its values are."""
+        for beginning, home in self._results.items():
+            if any(key.startswith(beginning) for key in keys):
+                found: set[str] | None = _load(home)(plan, keys)
+                return found
+        return None
 
     def of(self, nodes: Iterable[Any]) -> Extension:
         """Return the extension that the nodes of a flow belong to."""
@@ -99,9 +116,13 @@ class Extensions:
     def _found(self, namespace: str) -> Extension:
         if namespace not in self._homes:  # its front end is not installed: its data is kept as it is
             return PLAIN
-        module, _, name = self._homes[namespace].partition(":")
-        found: Extension = getattr(import_module(module), name)
+        found: Extension = _load(self._homes[namespace])
         return found
+
+
+def _load(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(import_module(module), name)
 
 
 EXTENSIONS: Final = Extensions()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from everstep.errors import BadRequest, RunTaken
-from everstep.model.bundles import COPIED, IMPORTED, moved_to
+from everstep.errors import RunTaken
+from everstep.model.bundles import COPIED, IMPORTED
 from everstep.model.removal import Erasure
 from everstep.model.waits import WaitStatus
 from everstep.ports.restoring import Restored, WholeRun, judge_there
@@ -42,18 +42,6 @@ async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
     return not await store.waits(answered) and not await store.list(
         RunFilter(parent_run_id=row.run_id, limit=1)
     )
-
-
-def check_still_here(row: RunRow) -> RunRow:
-    """Return a run, or raise if it was moved: it must not go on in two places, nor be told things in one."""
-    place = moved_to(row.needs_repair)
-    if place is not None:
-        raise BadRequest(
-            f"run {row.run_id!r} was moved to {place}.",
-            fix=f"Do it there. If it never arrived, move it again, or go on here: everstep fork {row.run_id}",
-            run_id=row.run_id,
-        )
-    return row
 
 
 async def make_room(store: CheckpointStore, met: Meeting) -> None:

@@ -30,8 +30,9 @@ from everstep.model.removal import Erasure, Removal
 from everstep.model.retention import Retention
 from everstep.ports.retention import HeedingStore, TombstoneFilter
 from everstep.ports.store import BelievingStore, RunFilter, RunRow, WaitFilter
+from everstep.runtime.after_run import flow_policy, retaining_store
 from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.retention.erase import erase_run, retaining_store
+from everstep.runtime.retention.erase import erase_run
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of
 from everstep.runtime.retention.sweep import Swept, sweep
@@ -82,11 +83,6 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.runs or self.artifacts.removed or self.tombstones or self.leftovers)
 
     to_wire = _to_wire
-
-
-def flow_policy(host: Retention, flow: Flow) -> Retention:
-    """Return the rules that runs of a flow are kept by: its own, or the host's."""
-    return (flow.retention or host).with_durability(flow.durability)
 
 
 def recorded_policy(host: Retention, begun: Begun) -> Retention | None:

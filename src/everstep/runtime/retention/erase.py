@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import msgspec
 
 from everstep.codec.wire import to_wire as _to_wire
@@ -19,6 +17,7 @@ from everstep.model.acts import Act, split_act, with_act
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
+from everstep.runtime.after_run import retaining_store
 from everstep.runtime.drive.external_channel import forget_channel
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.reader import RunReader
@@ -44,13 +43,6 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     """Named by nothing any more, but put so recently that `gc` removes them later."""
 
     to_wire = _to_wire
-
-
-def retaining_store(services: Services) -> RetainingStore:
-    """Return the store as one whose runs can be removed, or say that they cannot."""
-    if not services.store.capabilities.retains:
-        raise BadRequest("this store cannot pin or remove runs.", fix="Keep runs in another one.")
-    return cast(RetainingStore, services.store)
 
 
 async def erase(

@@ -40,6 +40,7 @@ from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.drive.apply import Lists
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.values import Slot, ValueSpace
+from everstep.runtime.judges import is_other
 from everstep.runtime.outage.outbox import drain
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.preflight import preflight
@@ -47,7 +48,6 @@ from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
-from everstep.runtime.travel.judges import is_other
 
 LOOKED_AT = 64 * 1024
 """Bytes up to which a value is read to see whether it fits."""

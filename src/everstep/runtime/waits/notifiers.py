@@ -14,7 +14,6 @@ from everstep.graph.check.validate import known_aliases
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
 from everstep.runtime.waits.tokens import without_tokens
-from everstep.runtime.waits.webhooks import Webhook
 
 log = logging.getLogger("everstep")
 
@@ -52,7 +51,7 @@ class Notifiers:
             if not callable(notifier):
                 raise BadRequest(f"notifier {alias!r} cannot be called.", fix="Give a function of a notice.")
         self._all = {
-            alias: notifier.with_clock(system.clock) if isinstance(notifier, Webhook) else notifier
+            alias: notifier.with_clock(system.clock) if hasattr(notifier, "with_clock") else notifier
             for alias, notifier in notifiers.items()
         }
 

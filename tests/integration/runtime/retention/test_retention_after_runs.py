@@ -12,7 +12,7 @@ import pytest
 from everstep import Flow, Host, Retention, node
 from everstep.model.removal import Erasure
 from everstep.registry import Opened
-from everstep.runtime.retention import after_run
+from everstep.runtime import after_run
 from everstep.runtime.system import SystemClock
 from everstep.stores.memory import MemoryStore
 

@@ -1,19 +1,22 @@
-"""Retention after each run that has ended: beside the driven runs, a bounded piece at a time."""
+"""Retention after each run that has ended: beside the driven runs, a bounded piece at a time.
+
+The core calls it; what removes runs is loaded when a rule asks for it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
-from everstep.errors import EverstepError
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.retention import Retention
-from everstep.ports.store import RunFilter
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import RunFilter, RunRow
 from everstep.ports.system import System, Thread
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.outage.outbox import is_short
-from everstep.runtime.retention.collect import Collector, flow_policy
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
@@ -27,6 +30,27 @@ AT_LAST = 30.0
 """Seconds more for the one run that is looked at then."""
 
 
+def retaining_store(services: Services) -> RetainingStore:
+    """Return the store as one whose runs can be removed, or say that they cannot."""
+    if not services.store.capabilities.retains:
+        raise BadRequest("this store cannot pin or remove runs.", fix="Keep runs in another one.")
+    return cast(RetainingStore, services.store)
+
+
+def flow_policy(host: Retention, flow: Flow) -> Retention:
+    """Return the rules that runs of a flow are kept by: its own, or the host's."""
+    return (flow.retention or host).with_durability(flow.durability)
+
+
+class Collecting(Protocol):
+    """Applies the rules to one run after the other."""
+
+    found: Any
+    """What it has done; `problems` are what went wrong."""
+
+    async def one(self, row: RunRow, rank: int) -> None: ...
+
+
 class _Place(NamedTuple):
     before: str | None
     rank: int
@@ -36,11 +60,17 @@ class Afterwards:
     """Applies the rules of flows on a thread of its own, once however many runs of a flow have ended."""
 
     def __init__(
-        self, policy: Retention, make: Callable[[], tuple[Services, RestingRuns]], system: System
+        self,
+        policy: Retention,
+        make: Callable[[], tuple[Services, RestingRuns]],
+        system: System,
+        collector: Callable[..., Collecting],
     ) -> None:
         self._policy = policy
         self._make = make
         self._system = system
+        self._collector = collector
+        """Makes what removes runs; called when there is something to remove by."""
         self._lock = system.lock()
         self._waiting: dict[str, Flow] = {}
         self._places: dict[str, _Place] = {}
@@ -76,7 +106,7 @@ class Afterwards:
                     log.exception("retention of flow %r failed; its runs are not affected", flow.name)
 
     async def _apply(self, services: Services, runs: RestingRuns, flow: Flow) -> None:
-        collector = Collector(services, runs, self._policy, {flow.name: flow})
+        collector = self._collector(services, runs, self._policy, {flow.name: flow})
         policy = flow_policy(self._policy, flow)
         try:
             place = _Place(None, 0)
@@ -92,7 +122,7 @@ class Afterwards:
             log.warning("retention: %s", problem)
 
     async def _piece(
-        self, services: Services, collector: Collector, flow: Flow, place: _Place, limit: int
+        self, services: Services, collector: Collecting, flow: Flow, place: _Place, limit: int
     ) -> _Place:
         """Apply the rules to the next runs of a flow; returns where to go on, or the beginning."""
         wanted = RunFilter(flow_id=flow.name, limit=limit, before=place.before)
