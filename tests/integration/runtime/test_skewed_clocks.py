@@ -76,7 +76,7 @@ def test_a_worker_whose_clock_is_wrong_says_so_at_start_and_among_workers(
         host.start(flow, run_id="r")
         assert host.work([flow], until_idle=True).completed == 1
     said = "behind" if ahead < timedelta(0) else "ahead of"
-    assert any(f"s {said} the store's" in record.message for record in caplog.records)
+    assert any(f"s {said} the store." in record.message for record in caplog.records)
     [worker] = seen
     assert abs(worker.skew_seconds + ahead.total_seconds()) < 60
 

@@ -204,7 +204,7 @@ def test_an_old_checkpoint_is_found_among_many_runs_as_long_as_that_takes_second
         with pytest.raises(LeaseConflict, match=r"run 'old' has gone on from checkpoint 1") as caught:
             host.resume(first, flow)
         assert "everstep fork old@1" in str(caught.value)
-        monkeypatch.setattr("everstep.runtime.runs._LOOKING", -1.0)
+        monkeypatch.setattr("everstep.runtime.reader._LOOKING", -1.0)
         with pytest.raises(RunNotFound, match="Older ones were not looked through"):
             host.resume(first, flow)
 
@@ -217,7 +217,7 @@ def test_an_erased_run_is_said_to_be_erased_however_many_others_there_are(
         return 2 * x
 
     flow = Flow("f", [double])
-    monkeypatch.setattr("everstep.runtime.runs._LOOKING", -1.0)
+    monkeypatch.setattr("everstep.runtime.reader._LOOKING", -1.0)
     with Host(url) as host:
         gone = host.run(flow, {"x": 1}).run_id
         host.run(flow, {"x": 2})
