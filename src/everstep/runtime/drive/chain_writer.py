@@ -32,7 +32,6 @@ from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
 from everstep.runtime.drive.apply import apply
-from everstep.runtime.drive.committer import SAMPLE
 from everstep.runtime.drive.external_channel import Elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, checkpoint_data, tell
@@ -151,8 +150,6 @@ class Journal:
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
-        self._until_timed = 1
-        """After how many more puts one is timed."""
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
@@ -325,12 +322,11 @@ class Journal:
             return self.flush(trigger, metadata=metadata)
         record = self._record(trigger, Status.RUNNING, None, metadata, services.clock.now())
         commit, digest = self._seal(record, None, None)
-        self._until_timed -= 1
         try:
-            if self._until_timed and store is not None:
+            if committer.until_timed > 1 and store is not None:
+                committer.until_timed -= 1
                 verdict = store.put_blocking((commit,))[0]
             else:
-                self._until_timed = SAMPLE
                 verdict = committer.write_here((commit,))[0]
         except StoreUnavailable:
             committer.fell_silent()

@@ -44,6 +44,8 @@ class Committer:
         self.is_busy = blocking is None or not self._may_wait
         """True while no commit may be written on the spot: a thread writes, the store is slow or far away."""
         self._writer: Executor | None = None
+        self.until_timed = SAMPLE
+        """After how many more commits written on the spot one is timed. The first ones are slow."""
         self._latency = 0.0
         self._queued_at = 0.0
         self.lag = 0.0
@@ -58,17 +60,21 @@ class Committer:
         return not self.is_busy and self.drives <= 1 and not self.tasks
 
     def write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
-        """Commit on this thread, and note how long that takes."""
+        """Commit on this thread. Now and then, and while it is slow, the time it takes is measured."""
         assert self._blocking is not None
-        before = self._clock.monotonic()
+        self.until_timed -= 1
+        is_timed = self.until_timed <= 0 or self._latency > SLOW
+        before = self._clock.monotonic() if is_timed else 0.0
         try:
             verdicts = self._blocking.put_blocking(commits)
         except StoreUnavailable:
             self.fell_silent()
             raise
-        self._note(self._latency + 0.3 * (self._clock.monotonic() - before - self._latency))
-        if not self._is_writing:
-            self.lag = self._latency
+        if is_timed:
+            self.until_timed = SAMPLE
+            self._note(self._latency + 0.3 * (self._clock.monotonic() - before - self._latency))
+            if not self._is_writing:
+                self.lag = self._latency
         return verdicts
 
     def fell_silent(self) -> None:

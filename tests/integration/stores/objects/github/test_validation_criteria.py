@@ -96,7 +96,7 @@ def test_rate_limit_low_and_checkpoints_share_files(github_url, github_token, tm
     assert sum(sizes) == len(sequences) == sequences[-1]
     assert max(sizes) == 10
     assert len(sizes) < 10
-    assert "is low: 60 calls are left" in caplog.text
+    assert "60 calls left" in caplog.text
     batches = repository.paths("checkpoints/L/batch_")
     assert batches
     told = repository.json(batches[0])
