@@ -302,16 +302,21 @@ class Values:
         return found
 
     def _class(self, name: str, group: Kind) -> type:
+        module, _, qualname = name.partition(":")
         registered = (cls for cls in self._by_class if spelled(cls) == name)
         state = "is not loaded"
+        fix = f"Import the module `{module}` that defines it, or register a serializer."
+        if module in sys.modules:
+            state = f"is gone: `{module}` is loaded and has none of that name"
+            fix = (
+                f"If it was renamed or moved, leave an alias in `{module}`: "
+                f"`{qualname} = TheNewName`. Or register a serializer."
+            )
         for cls in chain(registered, loaded_classes(name)):
             if group.covers(cls):
                 return cls
             state = f"is not a {group.noun}"
-        raise Refused(
-            f"its class `{name}` {state}",
-            f"Import the module `{name.partition(':')[0]}` that defines it, or register a serializer.",
-        )
+        raise Refused(f"its class `{name}` {state}", fix)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

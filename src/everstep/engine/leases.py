@@ -73,7 +73,7 @@ def claim(
     if held is not None and held.owner != owner and held.epoch != void_epoch:
         left = seconds_left(held, now=now, here=process, uptime=uptime)
         if left > 0:
-            raise conflict(held, left)
+            raise conflict(held, left, here=process)
     return Lease(
         run_id=run_id,
         owner=owner,
@@ -121,13 +121,28 @@ def noted(process: Process | None, uptime: float | None, ttl: timedelta) -> Proc
     return Process(process.boot_id, process.pid_namespace, process.pid, process.started, until)
 
 
-def conflict(held: Lease, left: float) -> LeaseConflict:
+def conflict(held: Lease, left: float, *, here: Process | None = None) -> LeaseConflict:
     """Name the owner and how long to wait."""
-    who = f"process {held.process.pid}" if held.process is not None else f"owner {held.owner[:8]}"
+    owner = held.process
+    if owner is None:
+        who, fix = f"owner {held.owner[:8]}", "Wait for it, or stop that process."
+    elif here is not None and _is_same(owner, here):
+        who, fix = "this process already", "Wait for the call or the worker that drives it."
+    else:
+        who, fix = f"process {owner.pid}", "Wait for it, or stop that process."
     return LeaseConflict(
         f"run {held.run_id!r} is being driven by {who}; its lease lasts {left:.0f} s more.",
-        fix="Wait for it, or stop that process.",
+        fix=fix,
         run_id=held.run_id,
         lease=held,
         seconds_left=left,
+    )
+
+
+def _is_same(one: Process, other: Process) -> bool:
+    return (one.boot_id, one.pid_namespace, one.pid, one.started) == (
+        other.boot_id,
+        other.pid_namespace,
+        other.pid,
+        other.started,
     )

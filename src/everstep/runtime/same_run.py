@@ -82,7 +82,8 @@ async def check_same_inputs(
     if differ:
         raise InputsDiffer(
             f"run {row.run_id!r} began with other inputs; different: {', '.join(differ)}.",
-            fix="Use the same inputs to continue it, or another run id to start anew.",
+            fix="Leave the inputs out to continue it. To give it something new, answer what it waits for, or "
+            "fork it with other inputs; to start anew, use another run id.",
             inputs=differ,
         )
 

@@ -48,6 +48,7 @@ def test_of_two_threads_that_resume_one_wins_and_the_other_is_told(url: str) -> 
         with pytest.raises(LeaseConflict) as refused:
             host.resume("r", flow)
         assert refused.value.code == "DAG-CKPT-007"
+        assert "is being driven by this process already" in refused.value.message
         may_end.set()
         first.join(20)
         assert results[0].status == "completed"

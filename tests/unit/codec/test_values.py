@@ -651,6 +651,20 @@ def test_class_that_is_not_loaded_is_unreadable_and_not_imported(values: Values)
     assert "antigravity" not in sys.modules
 
 
+def test_a_class_that_was_renamed_is_read_by_an_alias(
+    monkeypatch: pytest.MonkeyPatch, values: Values
+) -> None:
+    source = "import dataclasses\n@dataclasses.dataclass\nclass {}:\n    a: int\n"
+    module_of(monkeypatch, "shop", source.format("Order"))
+    data = values.encode(sys.modules["shop"].Order(1), "value")
+    module_of(monkeypatch, "shop", source.format("Purchase"))
+    refused = unreadable(values, data)
+    assert "`shop:Order` is gone" in refused.message
+    assert "`Order = TheNewName`" in refused.fix
+    module_of(monkeypatch, "shop", source.format("Purchase") + "Order = Purchase\n")
+    assert values.decode(data).a == 1
+
+
 @pytest.mark.parametrize(
     ("tag", "noun", "right", "payload"),
     [
@@ -666,7 +680,7 @@ def test_class_must_be_of_the_kind_its_tag_says(
 ) -> None:
     for name in {"Colour", "Point", "Order", "Event", "Plain", "BERLIN", "a_generator"} - {right}:
         refused = unreadable(values, tagged(tag, [f"{__name__}:{name}", payload]))
-        assert f"is not a {noun}" in refused.message or "is not loaded" in refused.message
+        assert f"is not a {noun}" in refused.message or "is gone" in refused.message
     if right:
         values.decode(tagged(tag, [f"{__name__}:{right}", payload]))
 

@@ -405,8 +405,9 @@ def test_starting_twice_is_starting_once_and_other_inputs_are_refused(host: Host
     flow = Flow("f", [wait.approval("ok", context="x")])
     first = host.start(flow, {"x": 1}, run_id="r")
     assert host.start(flow, {"x": 1}, run_id="r").created_at == first.created_at
-    with pytest.raises(InputsDiffer):
+    with pytest.raises(InputsDiffer) as refused:
         host.start(flow, {"x": 2}, run_id="r")
+    assert "answer" in refused.value.fix and "fork" in refused.value.fix
     assert len(host.runs()) == 1
     host.resume("r", flow)
     assert host.start(flow, {"x": 1}, run_id="r").status == "halted"
