@@ -10,7 +10,6 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
-    RemovedRun,
     RunInfo,
     RunResult,
     RunState,
@@ -62,7 +61,7 @@ from everstep.runtime.rekey import Rekeyed
 from everstep.runtime.resume import Resumed
 from everstep.runtime.retention.collect import Collected, Removed, Spared
 from everstep.runtime.retention.erase import Erased
-from everstep.runtime.retention.summaries import RunSummary
+from everstep.runtime.retention.summaries import RemovedRun, RunSummary
 from everstep.runtime.retention.sweep import Swept
 from everstep.runtime.services import Drivable
 from everstep.runtime.travel.bisect import Divergence, Visited

@@ -67,7 +67,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
         *("__init__", "wait", "backends", "phases", "results", "types"),
     },
-    "server": {"errors", "model", "graph", "runtime.events", "client"},
+    "server": {
+        *("errors", "model", "graph", "runtime.events", "client", "results"),
+        "codec.plain_json",
+        "codec.wire",
+    },
     # A file with flows may name services of its own, which the command line hands to the host.
     "cli": {
         *(
@@ -78,6 +82,9 @@ MAY_IMPORT: dict[str, set[str]] = {
             "runtime.workers.worker",
             "ports.durability",
             "client",
+            "codec.compare",
+            "codec.plain_json",
+            "codec.wire",
         ),
         *("server", "checkpoints", "backends", "frontends", "results", "types", "__init__"),
     },

@@ -14,15 +14,8 @@ import msgspec
 
 from everstep.client.moved import moved_call
 from everstep.client.parts import CallGroup, Parts, check_limit
-from everstep.client.run_views import (
-    CheckpointInfo,
-    Delivery,
-    RunInfo,
-    RunResult,
-    RunState,
-    WaitInfo,
-)
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
+from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values

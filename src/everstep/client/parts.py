@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
-from everstep.client.run_views import RunInfo, RunResult, WaitInfo
+from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.codec.notes import look_at_wait
 from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest

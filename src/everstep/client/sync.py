@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from everstep.client.run_views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
+    from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
     from everstep.codec.chain import Codec
     from everstep.codec.keyring import KeyRing
     from everstep.codec.values import Values

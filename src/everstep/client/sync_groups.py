@@ -17,22 +17,10 @@ if TYPE_CHECKING:
     from everstep.client.diff import Diff
     from everstep.client.guards import BreakerInfo
     from everstep.client.lanes import Lanes
-    from everstep.client.views import (
-        Compat,
-        Copied,
-        Divergence,
-        Exported,
-        Imported,
-        Progress,
-        RemovedRun,
-        Replay,
-        RunInfo,
-        Verified,
-        WaitInfo,
-        WorkerInfo,
-    )
+    from everstep.client.views import RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
+    from everstep.model.compat import Compat
     from everstep.model.durations import Span
     from everstep.model.enums import Status
     from everstep.model.records import CheckpointRecord
@@ -40,11 +28,18 @@ if TYPE_CHECKING:
     from everstep.model.retention import Retention
     from everstep.ports.store import Counts
     from everstep.registry import Opened
+    from everstep.runtime.bundles.copy import Copied
+    from everstep.runtime.bundles.export import Exported, Progress
+    from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.doctor import Diagnosis
+    from everstep.runtime.integrity.findings import Verified
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
     from everstep.runtime.retention.collect import Collected
     from everstep.runtime.retention.erase import Erased
+    from everstep.runtime.retention.summaries import RemovedRun
+    from everstep.runtime.travel.bisect import Divergence
+    from everstep.runtime.travel.replay import Replay
 
 
 class SyncDebugCalls:

@@ -1,87 +1,565 @@
-"""What the calls of a host return, wherever it is made; `run_views` has what a run needs."""
+"""What a host shows of a run: its result, its state at some moment, its row in a list, its waits."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
 import msgspec
 
-from everstep.client.run_views import OWN as OWN
-from everstep.client.run_views import CheckpointInfo as CheckpointInfo
-from everstep.client.run_views import Delivery as Delivery
-from everstep.client.run_views import DrivenInfo as DrivenInfo
-from everstep.client.run_views import RunInfo as RunInfo
-from everstep.client.run_views import RunResult as RunResult
-from everstep.client.run_views import RunState as RunState
-from everstep.client.run_views import Values as Values
-from everstep.client.run_views import WaitInfo as WaitInfo
-from everstep.client.run_views import WorkerInfo as WorkerInfo
-from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
-from everstep.codec.compare import Change as Change
-from everstep.codec.compare import Pair as Pair
-from everstep.codec.compare import Unreadable as Unreadable
+from everstep.client.guards import RunGuards
+from everstep.codec.notes import TOKEN
+from everstep.codec.records import OpenRecord
+from everstep.engine.keyframe import snapshot
+from everstep.errors import NodeFailed, RunCancelled, RunHalted
+from everstep.graph.author.extension import EXTENSIONS
+from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
-from everstep.model.compat import Compat as Compat
-from everstep.model.compat import Compatibility as Compatibility
-from everstep.model.removal import Removal as Removal
-from everstep.model.removal import Tombstone
-from everstep.model.shapes import Instant
-from everstep.ports.health import Finding as Finding
-from everstep.ports.health import Level as Level
-from everstep.runtime.bundles.copy import Copied as Copied
-from everstep.runtime.bundles.export import Exported as Exported
-from everstep.runtime.bundles.export import Progress as Progress
-from everstep.runtime.bundles.import_run import Imported as Imported
-from everstep.runtime.doctor import Diagnosis as Diagnosis
-from everstep.runtime.events import Event as Event
-from everstep.runtime.integrity.findings import Fallback as Fallback
-from everstep.runtime.integrity.findings import Flaw as Flaw
-from everstep.runtime.integrity.findings import FlawKind as FlawKind
-from everstep.runtime.integrity.findings import Repeated as Repeated
-from everstep.runtime.integrity.findings import Verified as Verified
-from everstep.runtime.rekey import Rekeyed as Rekeyed
-from everstep.runtime.resume import Resumed as Resumed
-from everstep.runtime.retention.collect import Collected as Collected
-from everstep.runtime.retention.collect import Removed as Removed
-from everstep.runtime.retention.collect import Spared as Spared
-from everstep.runtime.retention.erase import Erased as Erased
-from everstep.runtime.retention.summaries import RunSummary as RunSummary
-from everstep.runtime.retention.summaries import decode as read_summary
-from everstep.runtime.retention.sweep import Swept as Swept
-from everstep.runtime.travel.bisect import Divergence as Divergence
-from everstep.runtime.travel.bisect import Visited as Visited
-from everstep.runtime.travel.explain import Awaited as Awaited
-from everstep.runtime.travel.explain import Explanation as Explanation
-from everstep.runtime.travel.explain import Planned as Planned
-from everstep.runtime.travel.explain import Recorded as Recorded
-from everstep.runtime.travel.replay import Replay as Replay
+from everstep.model.address import Part, plain_of
+from everstep.model.bundles import SET_ASIDE
+from everstep.model.enums import Status, Trigger
+from everstep.model.fleet import WorkerRow
+from everstep.model.records import (
+    CHANNEL,
+    KEPT,
+    STREAM,
+    WAIT,
+    Counters,
+    ErrorInfo,
+    FlowFrontier,
+    IdempotencyState,
+    NodeState,
+    OpenedState,
+    QueuedTask,
+)
+from everstep.model.shapes import VALUE, Count, Instant, shown
+from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.ports.store import RunRow
+from everstep.runtime.drive.external_channel import is_elsewhere
+from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.lineage import Link
+from everstep.runtime.outcome import Outcome
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.resume import Resumed
+from everstep.runtime.waits.answers import who_settled
+
+if TYPE_CHECKING:
+    from everstep.runtime.integrity.findings import Fallback
 
 
-class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a run that was removed."""
+class Values(Mapping[str, Any]):
+    """The newest values of a flow, and under the names of the flows inside it, theirs."""
 
+    def __init__(self, space: ValueSpace, plan: Plan, prefix: str) -> None:
+        self._space = space
+        self._prefix = prefix
+        self._plan = plan
+        self._homes = _homes(space) if plan.children else {}
+        area = space.areas.get(prefix, {})
+        self._names = [name for name in area if name in plan.writers and not space.is_missed(name, prefix)]
+        self._children = [
+            plan.paths[i]
+            for i, child in plan.children.items()
+            if not child.is_leaf and self._home(plan.paths[i])
+        ]
+        self._read: dict[str, Any] = {}
+
+    def _home(self, child: str) -> str | None:
+        """Return where the values of the last visit to an inner flow are."""
+        return self._homes.get(self._prefix + child)
+
+    def nested(self, child: str) -> Values:
+        """Return what an inner flow came to, also if a value has the flow's name."""
+        home = self._home(child) if child in self._children else None
+        if home is None:
+            raise KeyError(f"no flow {child!r} inside has ended; there is {sorted(self._children)}.")
+        inner = self._plan.children[self._plan.index[child]].plan
+        return Values(self._space, inner, home)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._names:
+            if name not in self._read:
+                self._read[name] = self._space.final(name, self._prefix)
+            return self._read[name]
+        if name in self._children:
+            return self.nested(name)
+        raise KeyError(self._lacks(name))
+
+    def _lacks(self, name: str) -> str:
+        return f"there is no value {name!r}; there is {sorted(self)}."
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names or name in self._children
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._names
+        yield from (child for child in self._children if child not in self._names)
+
+    def __len__(self) -> int:
+        return len({*self._names, *self._children})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # its values need not be hashable
+
+    def __repr__(self) -> str:
+        return f"<values {', '.join(self)}>"
+
+
+def _homes(space: ValueSpace) -> dict[str, str]:
+    """Return where the values of inner flows are: the newest visit's, by the path without its number."""
+    found: dict[str, str] = {}
+    for prefix in space.areas:
+        head, slash, last = prefix[:-1].rpartition("/")
+        found[head + slash + last.partition("@")[0]] = prefix
+    return found
+
+
+class RunResult(Values):
+    """What a run came to: its status, and the newest value of everything its nodes wrote.
+
+    Of a pipeline these are the keys of its context.
+    """
+
+    def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = (), now: datetime | None = None) -> None:
+        super().__init__(outcome.space, outcome.state.plan, "")
+        area = outcome.space.areas.get(CHANNEL, {})
+        self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
+        context = EXTENSIONS.results(outcome.state.plan, self._keys)
+        self.is_pipeline = context is not None
+        """True for a run of a pipeline, whose values are the keys of its context."""
+        self._context = context or set[str]()
+        self.spooled = outcome.spooled
+        """How many of its checkpoints wait on this machine, as the store could not take them."""
+        self.waits: list[WaitInfo] = list(waits)
+        """What it waits for, if it halted."""
+        self.fallback: Fallback | None = outcome.fallback
+        """If the run goes on in the place of a damaged one: which, from where, and what may be done twice."""
+        self.run_id = outcome.run_id
+        self.status = outcome.status
+        self.error: ErrorInfo | None = outcome.error
+        self._exception = outcome.exception
+        self.steps = outcome.state.total
+        self.guards = RunGuards.of(outcome.state.books)
+        """What it has spent, what it may spend, and how its breakers stand."""
+
+    @property
+    def channel(self) -> dict[str, Any]:
+        """What is in the run's channel, as far as it is kept with the run."""
+        return {key: self._space.peek(key, CHANNEL) for key in self._keys}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._space.peek(name, CHANNEL) if name in self._context else super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._context or super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (key for key in self._keys if key in self._context)
+        yield from (name for name in super().__iter__() if name not in self._context)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _lacks(self, name: str) -> str:
+        why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
+        return f"run {self.run_id!r} has no value {name!r}; it has {sorted(self)}.{why}"
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id} {self.status.value}: {', '.join(self)}>"
+
+    def raise_for_status(self) -> RunResult:
+        """Return self if the run completed, else raise what stopped it."""
+        if self.status is Status.COMPLETED:
+            return self
+        if self.status is Status.CANCELLED:
+            why = f": {self.error.message}" if self.error is not None else "."
+            raise RunCancelled(f"run {self.run_id!r} was cancelled{why}")
+        if self.status is Status.HALTED:
+            raise RunHalted(
+                f"run {self.run_id!r} waits for {', '.join(repr(w.node) for w in self.waits[:5])}.",
+                fix=f"Answer its waits, then resume it with host.resume({self.run_id!r}, flow).",
+            )
+        message = f"run {self.run_id!r} {self.status.value}"
+        message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
+        raise NodeFailed(
+            message, fix=f"Resume it with host.resume({self.run_id!r}, flow)."
+        ) from self._exception
+
+
+class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a run waits for."""
+
+    id: str
     run_id: str
     flow: str
-    created_at: Instant
-    removed_at: Instant
-    reason: str
-    """Which rule wanted it."""
+    node: str
+    """The path of the node that waits."""
+    visit: Count
+    kind: str
+    prompt: str
+    context: Any
+    options: list[Any] | None
+    spellings: dict[str, Any]
+    """Other ways to say an option, in lower case."""
+    schema: dict[str, Any] | None
+    """The JSON Schema of an answer; none if anything will do."""
+    scheduler: str
+    """The alias of the scheduler that keeps its time; empty for the store's own."""
+    status: WaitStatus
+    opened_at: Instant
+    due_at: Instant | None
+    notified_at: Instant | None
+    settled_at: Instant | None
+    settled_by: SettledBy | None
+    answer: Any
     act: Act | None
-    """Who asked for it, and why, if that was said."""
-    summary: RunSummary | None
-    """None if it was erased without a summary."""
+    """Who answered it, and why, if that was said: `by`, `comment` and `how` that is known."""
+    token: str | None
+    """The secret to answer with, if this host made it just now or has the key that it was made with."""
+    token_metadata: dict[str, Any] | None
+    """What was noted of its token when that was made."""
+    link: str | None
+    """The page to answer at, if the host knows its own address and the token."""
 
     @classmethod
-    def of(cls, left: Tombstone) -> RemovedRun:
-        """Describe what is left."""
-        reason, act = split_act(left.reason)
+    def of(cls, row: WaitRow, token: str | None, link: str | None) -> WaitInfo:
+        """Describe a row, with the secret if it is known."""
+        details = msgspec.json.decode(row.details)
         return cls(
-            run_id=left.run_id,
-            flow=left.flow_id,
-            created_at=left.created_at,
-            removed_at=left.erased_at,
-            reason=reason,
-            act=act,
-            summary=None if left.summary is None else read_summary(left.summary),
+            id=row.wait_id,
+            run_id=row.run_id,
+            flow=row.flow_id,
+            node=row.path,
+            visit=row.visit,
+            kind=row.kind,
+            prompt=details.get("prompt", ""),
+            context=details.get("context"),
+            options=details.get("options"),
+            spellings=details.get("spellings") or {},
+            schema=details.get("schema"),
+            scheduler=row.scheduler,
+            status=row.status,
+            opened_at=row.opened_at,
+            due_at=row.due_at,
+            notified_at=row.notified_at,
+            settled_at=row.settled_at,
+            settled_by=row.settled_by,
+            answer=msgspec.json.decode(row.answer) if row.answer is not None else None,
+            act=who_settled(row),
+            token=token,
+            token_metadata=details.get(TOKEN),
+            link=link,
         )
 
     def __repr__(self) -> str:
-        return f"<removed run {self.run_id} of {self.flow}: {self.reason}>"
+        return f"<{self.kind} {self.node!r} of run {self.run_id}: {self.status.value}>"
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a delivered message did to its run."""
+
+    run_id: str
+    result: RunResult | None
+    """What the run came to here; none if another process has it, or its flow is not known here."""
+    waits: list[WaitInfo]
+    """What the run waits for now."""
+    resumed: Resumed | None
+    """How it was taken up here: ids, frontier, attempt, time."""
+
+
+OWN = (WAIT, STREAM, KEPT, "@task/")
+"""What the names of values begin with that are a run's own affair."""
+
+
+class RunState(Mapping[str, Any]):
+    """The values of a run at one checkpoint, inputs included, and where it stood.
+
+    What a run keeps for itself, such as what a wait asks for, is there by name and in no listing.
+    """
+
+    def __init__(self, run_id: str, folded: Rehydrated, part: Part | None = None) -> None:
+        self.run_id = run_id
+        self.part = part
+        """The part of the run whose values, nodes and tasks these are; none for all of it."""
+        self.sequence = folded.head.sequence
+        self.status = folded.status
+        self.error = folded.error
+        self.frontier: FlowFrontier = _frontier_of(folded.state.frontier(), part)
+        self.idempotency: IdempotencyState = folded.state.idempotency()
+        self.counters: Counters = folded.state.counters()
+        self.guards = RunGuards.of(folded.state.books)
+        """What it had spent, what it might spend, and how its breakers stood."""
+        self.plan = folded.state.plan
+        """The wiring that the run began with, without its functions."""
+        self._folded = folded
+        self._space = folded.space
+        self._where: dict[str, tuple[str, str]] = {
+            prefix + name: (name, prefix)
+            for prefix, area in folded.space.areas.items()
+            for name in area
+            if (self._is_shown(prefix + name) or prefix.startswith(OWN))
+            and not folded.space.is_missed(name, prefix)
+        }
+        self.versions: dict[str, int] = {
+            prefix + name: slot.written.version
+            for prefix, area in folded.space.areas.items()
+            for name, slot in area.items()
+            if self._is_shown(prefix + name)
+        }
+
+    def _is_shown(self, name: str) -> bool:
+        """True for the name of a value that lies in the part; of a node that is no flow, what it writes."""
+        part = self.part
+        if part is None or part.has_inside(name):
+            return True
+        head, _, local = name.rpartition("/")
+        above, _, node = part.path.rpartition("/")
+        return head == above and name[0] != "@" and local in _outputs_of(self.plan, plain_of(above), node)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._where:
+            what = "was not kept" if name in self.versions else "does not exist"
+            raise KeyError(f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self)}.")
+        return self._space.peek(*self._where[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._where
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._where if not name.startswith(OWN))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def has_channel_beside(self) -> bool:
+        """True if the run keeps its channel elsewhere than in its records."""
+        return is_elsewhere(self._space)
+
+    @property
+    def digests(self) -> dict[str, bytes]:
+        """For each kept value something that is equal only for equal values; none is read for it."""
+        return {name: digest for name, digest in self._folded.digests().items() if self._is_shown(name)}
+
+    @property
+    def nodes(self) -> dict[str, NodeState]:
+        """Where the run stood with each node that had run or was to run."""
+        nodes = snapshot(self._folded.state, ()).nodes
+        return {path: node for path, node in nodes.items() if self.part is None or self.part.holds(path)}
+
+    @property
+    def opened(self) -> dict[str, OpenedState]:
+        """The visits to inner flows under way, by the path of the node; of a map, which items are done."""
+        opened = snapshot(self._folded.state, ()).opened
+        return {path: visit for path, visit in opened.items() if self.part is None or self.part.holds(path)}
+
+    @property
+    def queued(self) -> tuple[QueuedTask, ...]:
+        """The tasks still to come, each node's most urgent first; `node` is its whole path."""
+        tasks = snapshot(self._folded.state, ()).tasks
+        return tuple(task for task in tasks if self.part is None or self.part.holds(task.node))
+
+    def __repr__(self) -> str:
+        return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"
+
+
+def _frontier_of(frontier: FlowFrontier, part: Part | None) -> FlowFrontier:
+    if part is None:
+        return frontier
+    return msgspec.structs.replace(
+        frontier,
+        completed=tuple(entry for entry in frontier.completed if part.holds(entry.node_alias)),
+        pending=tuple(path for path in frontier.pending if part.holds(path)),
+    )
+
+
+def _outputs_of(plan: Plan, around: str, name: str) -> tuple[str, ...]:
+    """Return what a node writes into the flow around it; nothing of one that is a flow or a map itself."""
+    for outer in around.split("/") if around else ():
+        plan = plan.children[plan.index[outer]].plan
+    i = plan.index.get(name)
+    return plan.nodes[i].outputs if i is not None and i not in plan.children else ()
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a list of runs."""
+
+    run_id: str
+    flow: str
+    flow_version: str
+    status: Status
+    created_at: Instant
+    ended_at: Instant | None
+    checkpoints: Count
+    """The sequence of its newest checkpoint, those it shares with its parent included."""
+    parent_run_id: str | None
+    """The run it was forked from."""
+    forked_at: Count | None
+    """The parent's checkpoint that it goes on from."""
+    adopted_at: Count | None
+    """The checkpoint with which it went over to the version of its flow that it goes by."""
+    trimmed_before: Count
+    """Checkpoints of its own before this one were removed; 0 if none were."""
+    is_driven: bool
+    """True if a live process holds its lease."""
+    is_cancelling: bool
+    priority: int
+    """The higher, the sooner workers take it."""
+    group: str | None
+    """With whom it takes turns."""
+    needs_repair: str | None
+    """Why workers leave it alone: it was found damaged, or brought here unfinished."""
+    acked_at: Instant | None
+    """When its result was acknowledged."""
+    pinned: str | None
+    """Why it is kept, whatever retention says."""
+    pinned_by: Act | None
+    """Who wants it kept, if that was said."""
+
+    @classmethod
+    def of(cls, row: RunRow, *, is_driven: bool) -> RunInfo:
+        """Describe a row."""
+        pinned, pinned_by = split_act(row.pinned) if row.pinned is not None else (None, None)
+        return cls(
+            run_id=row.run_id,
+            flow=row.flow_id,
+            flow_version=row.flow_version,
+            status=row.status,
+            created_at=row.created_at,
+            ended_at=row.ended_at,
+            checkpoints=row.checkpoints,
+            parent_run_id=row.parent_run_id,
+            forked_at=row.forked_at,
+            adopted_at=row.adopted_at,
+            trimmed_before=row.trimmed_before,
+            is_driven=is_driven,
+            is_cancelling=row.signal is not None,
+            priority=row.priority,
+            group=row.group,
+            needs_repair=row.needs_repair,
+            acked_at=row.acked_at,
+            pinned=pinned,
+            pinned_by=pinned_by,
+        )
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if what workers leave it alone for is damage."""
+        return self.needs_repair is not None and not self.needs_repair.startswith(SET_ASIDE)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long it took; none if it has not ended."""
+        return None if self.ended_at is None else self.ended_at - self.created_at
+
+    @shown
+    def seconds(self) -> float | None:
+        """The same in seconds."""
+        return None if self.duration is None else self.duration.total_seconds()
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class DrivenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that a worker drives."""
+
+    run_id: str
+    flow_id: str = msgspec.field(name="flow")
+    since: Instant
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker that is alive."""
+
+    id: str
+    host: str
+    """The name of its machine."""
+    pid: Count
+    flows: list[str]
+    concurrency: Count
+    """How many runs it drives at once at most."""
+    driving: Count
+    """How many it drives."""
+    longest: list[DrivenInfo]
+    """Those that it has driven for the longest, at most a hundred: `run_id`, `flow_id`, `since`."""
+    started_at: Instant
+    seen_at: Instant
+    """When it last reported itself, by the store's clock."""
+    is_stopping: bool
+    """It claims nothing more."""
+    is_slowed: bool
+    """It claims less than it could, as the store is slow."""
+    skew_seconds: float
+    """How far the store's clock is ahead of its machine's; 0 if the store has none."""
+
+    @classmethod
+    def of(cls, row: WorkerRow) -> WorkerInfo:
+        """Describe a row."""
+        return cls(
+            id=row.worker_id,
+            host=row.host,
+            pid=row.pid,
+            flows=list(row.flows),
+            concurrency=row.concurrency,
+            driving=row.driving,
+            longest=[
+                DrivenInfo(run_id=run.run_id, flow_id=run.flow_id, since=run.since) for run in row.longest
+            ],
+            started_at=row.started_at,
+            seen_at=row.seen_at or row.started_at,
+            is_stopping=row.is_stopping,
+            is_slowed=row.is_slowed,
+            skew_seconds=row.skew_seconds,
+        )
+
+    def __repr__(self) -> str:
+        return f"<worker {self.pid} on {self.host}: {self.driving} of {self.concurrency}>"
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a list of checkpoints. Of a trimmed one only sequence, id and run are known."""
+
+    sequence: int
+    checkpoint_id: str
+    run_id: str
+    """The run it lies in: of a fork's shared part, the run it was forked from."""
+    trigger: Trigger | None = None
+    created_at: datetime | None = None
+    steps: int = 0
+    """How many steps it holds."""
+    nodes: tuple[str, ...] = ()
+    """The paths of these steps."""
+    status: Status | None = None
+    keyframe: bool = False
+    metadata: Annotated[dict[str, Any] | None, VALUE] = None
+    size: int = 0
+    """In bytes, without artifacts."""
+    is_trimmed: bool = False
+
+    @classmethod
+    def of(cls, link: Link, opened: OpenRecord | None, part: Part | None = None) -> CheckpointInfo:
+        """Describe a record that was read, or the stub that is left of it; its steps only in a part."""
+        stored, run_id = link.stored, link.row.run_id
+        if opened is None:
+            return cls(
+                sequence=stored.sequence, checkpoint_id=stored.checkpoint_id, run_id=run_id, is_trimmed=True
+            )
+        record = opened.record
+        steps = [step for step in record.steps if part is None or part.holds(step.path, step.visit)]
+        return cls(
+            sequence=stored.sequence,
+            checkpoint_id=stored.checkpoint_id,
+            run_id=run_id,
+            trigger=record.trigger,
+            created_at=record.created_at,
+            steps=len(steps),
+            nodes=tuple(step.path for step in steps),
+            status=record.status,
+            keyframe=record.keyframe,
+            metadata=record.metadata,
+            size=len(stored.body),
+        )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from everstep.client.plain_json import schemas
+from everstep.codec.wire import schemas
 from everstep.server.checks import ADDRESS, BREAKER_NAME, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of

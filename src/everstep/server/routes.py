@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from everstep.client.guards import BreakerInfo
-from everstep.client.views import Erased, RunInfo, WaitInfo
+from everstep.client.views import RunInfo, WaitInfo
+from everstep.results import Erased
 from everstep.server import shapes
 from everstep.server.api import breakers, delivery, events, keeping, monitoring, runs, waits
 from everstep.server.checks import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from everstep.client.plain_json import schema_name
+from everstep.codec.wire import schema_name
 
 Schema = dict[str, Any]
 Shape = Schema | type[Struct]

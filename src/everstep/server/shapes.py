@@ -11,21 +11,13 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everstep.client.guards import BreakerInfo, RunGuards
-from everstep.client.views import (
-    Event,
-    Fallback,
-    RunInfo,
-    RunResult,
-    RunState,
-    Unreadable,
-    WaitInfo,
-    WorkerInfo,
-)
+from everstep.client.views import RunInfo, RunResult, RunState, WaitInfo, WorkerInfo
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo, IdempotencyState
 from everstep.model.shapes import Count, Instant, Value
+from everstep.results import Event, Fallback, Unreadable
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID
 

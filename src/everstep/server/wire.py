@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from everstep.client.plain_json import jsonable, wire
+from everstep.codec.plain_json import jsonable
+from everstep.codec.wire import wire
 from everstep.errors import EverstepError, StoreError, TooSlow, Unauthorized
 from everstep.server.redaction import without_tokens
 from everstep.server.shapes import Error

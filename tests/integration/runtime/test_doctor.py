@@ -13,8 +13,8 @@ import redis
 
 from everstep import Host
 from everstep.cli.main import main
-from everstep.client.views import Level
 from everstep.registry import Opened
+from everstep.results import Level
 from everstep.runtime.system import SystemClock
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock

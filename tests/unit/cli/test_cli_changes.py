@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from everstep.cli.view.changes import MOST, MOST_LINES, ChangeWriter
-from everstep.client.views import Pair, Unreadable
-from everstep.results import Change
+from everstep.results import Change, Pair, Unreadable
 
 
 def written(

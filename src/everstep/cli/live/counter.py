@@ -9,7 +9,7 @@ from typing import Self
 import click
 
 from everstep.cli.view.text import count, size
-from everstep.client.views import Progress
+from everstep.results import Progress
 
 
 class Meter:

@@ -13,7 +13,7 @@ import click
 
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import count, cut, extent, full, is_cut, preview, printable, safe_repr
-from everstep.client.views import Pair
+from everstep.codec.compare import Pair
 from everstep.results import Change
 
 MOST = 20

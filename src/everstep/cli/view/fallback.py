@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everstep.cli.view.text import one_line
-from everstep.client.views import Fallback
+from everstep.results import Fallback
 
 _SHOWN = 20
 

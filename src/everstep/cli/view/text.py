@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from everstep.client.plain_json import jsonable as jsonable
-from everstep.client.plain_json import safe_repr as safe_repr
 from everstep.client.projection import ActInfo
-from everstep.client.views import Unreadable as UnreadableValue
+from everstep.codec.compare import Unreadable as UnreadableValue
+from everstep.codec.plain_json import jsonable as jsonable
+from everstep.codec.plain_json import safe_repr as safe_repr
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import Act
 from everstep.model.enums import Status

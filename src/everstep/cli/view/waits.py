@@ -13,8 +13,9 @@ from everstep import Host
 from everstep.cli.args.options import command_line
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import act_said, count, cut, one_line, preview
-from everstep.client.plain_json import Wire, wire
 from everstep.client.views import WaitInfo
+from everstep.codec.plain_json import Wire
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
 from everstep.model.waits import SettledBy, WaitStatus

@@ -20,10 +20,10 @@ import msgspec
 
 from everstep.client.exports.forms import session_form
 from everstep.client.exports.spelling import iso
-from everstep.client.plain_json import jsonable
 from everstep.client.sync import Host
 from everstep.client.views import RunInfo, RunResult, RunState
 from everstep.codec.pickled import pickled, unpickled
+from everstep.codec.plain_json import jsonable
 from everstep.codec.tags import Refused
 from everstep.errors import BadRequest, BundleInvalid, IncompatibleVersion
 from everstep.graph.author.flow import Flow

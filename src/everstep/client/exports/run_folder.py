@@ -17,8 +17,8 @@ from everstep.client.exports.forms import pipeline_form, staged_form, step_outco
 from everstep.client.exports.run_folder_events import Told, followed_in, forks_in, may_be_late
 from everstep.client.exports.run_folder_names import FileNames, file_name
 from everstep.client.exports.spelling import iso, readable
-from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunState
+from everstep.codec.plain_json import jsonable
 from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.graph.compile.plan import Plan
 from everstep.graph.draw.graphviz import Sketch, SketchEdge, SketchNode, to_text

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from everstep.client.plain_json import jsonable
-from everstep.client.views import RunState, Unreadable
+from everstep.client.views import RunState
+from everstep.codec.compare import Unreadable
+from everstep.codec.plain_json import jsonable
 from everstep.errors import EverstepError
 from everstep.model.acts import Act
 from everstep.model.records import CHANNEL

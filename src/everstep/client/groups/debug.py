@@ -7,13 +7,13 @@ from typing import Any
 
 from everstep.client.diff import Diff, compare_states
 from everstep.client.parts import Parts
-from everstep.client.views import Divergence, Replay, RunState
+from everstep.client.views import RunState
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.runtime.addresses import addressed, in_run
-from everstep.runtime.travel.bisect import bisect
+from everstep.runtime.travel.bisect import Divergence, bisect
 from everstep.runtime.travel.recall import recall
-from everstep.runtime.travel.replay import replay
+from everstep.runtime.travel.replay import Replay, replay
 
 
 class DebugCalls:

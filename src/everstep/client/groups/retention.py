@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from everstep.client.parts import Parts, check_limit
-from everstep.client.views import RemovedRun, RunInfo
+from everstep.client.views import RunInfo
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of, with_act
@@ -16,6 +16,7 @@ from everstep.ports.retention import TombstoneFilter
 from everstep.runtime.after_run import retaining_store
 from everstep.runtime.retention.collect import Collected, Collector
 from everstep.runtime.retention.erase import Erased, erase, erased_line, note_act
+from everstep.runtime.retention.summaries import RemovedRun
 from everstep.runtime.retention.trim import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run
 

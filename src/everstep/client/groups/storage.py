@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from everstep.client.parts import Parts
-from everstep.client.views import Verified
 from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import in_run
 from everstep.runtime.doctor import Diagnosis, examine
+from everstep.runtime.integrity.findings import Verified
 from everstep.runtime.integrity.verify import Watching, verify
 from everstep.runtime.outage.outbox import Drained, drain_all
 from everstep.runtime.outage.spooled_view import read_waiting

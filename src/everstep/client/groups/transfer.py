@@ -11,7 +11,7 @@ import msgspec
 from everstep.client.exports.forms import as_form
 from everstep.client.exports.run_folder import write_run_folder
 from everstep.client.parts import Parts
-from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
+from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
@@ -20,9 +20,9 @@ from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
 from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
 from everstep.runtime.addresses import in_run
-from everstep.runtime.bundles.copy import Target, chosen, copy_runs
-from everstep.runtime.bundles.export import export
-from everstep.runtime.bundles.import_run import import_bundle
+from everstep.runtime.bundles.copy import Copied, Target, chosen, copy_runs
+from everstep.runtime.bundles.export import Exported, Progress, export
+from everstep.runtime.bundles.import_run import Imported, import_bundle
 from everstep.runtime.history import views
 from everstep.runtime.retention.erase import imported_runs
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from everstep.client.parts import Parts
-from everstep.client.views import Compat
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
+from everstep.model.compat import Compat
 from everstep.runtime.addresses import in_run
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.outage.spooled_view import ahead

@@ -10,8 +10,11 @@ import msgspec
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.author.extension import EXTENSIONS
+from everstep.model.acts import Act, split_act
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL
+from everstep.model.removal import Tombstone
+from everstep.model.shapes import Instant
 from everstep.ports.store import RunRow
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
@@ -40,6 +43,38 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What the run spent as `usd`, or kept as `total_cost_usd`, as a value or in its channel."""
     errors_count: int
     """How many attempts failed."""
+
+
+class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a run that was removed."""
+
+    run_id: str
+    flow: str
+    created_at: Instant
+    removed_at: Instant
+    reason: str
+    """Which rule wanted it."""
+    act: Act | None
+    """Who asked for it, and why, if that was said."""
+    summary: RunSummary | None
+    """None if it was erased without a summary."""
+
+    @classmethod
+    def of(cls, left: Tombstone) -> RemovedRun:
+        """Describe what is left."""
+        reason, act = split_act(left.reason)
+        return cls(
+            run_id=left.run_id,
+            flow=left.flow_id,
+            created_at=left.created_at,
+            removed_at=left.erased_at,
+            reason=reason,
+            act=act,
+            summary=None if left.summary is None else decode(left.summary),
+        )
+
+    def __repr__(self) -> str:
+        return f"<removed run {self.run_id} of {self.flow}: {self.reason}>"
 
 
 async def summary_of(services: Services, runs: RunReader, row: RunRow) -> RunSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.server.bodies import WHO, expect_object, read_json, who_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Halted, Result

@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.runtime.events import Event
 from everstep.server.bodies import cut

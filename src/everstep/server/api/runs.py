@@ -9,8 +9,8 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everstep.client.plain_json import wire
 from everstep.client.shaping import shaped, shaped_inputs
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of

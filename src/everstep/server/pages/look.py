@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from everstep.client.plain_json import jsonable
+from everstep.codec.plain_json import jsonable
 
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from everstep import Flow, Host, Status, node
-from everstep.client.views import Progress
 from everstep.errors import (
     BadRequest,
     EverstepError,
     RunTaken,
     StateCorrupted,
 )
+from everstep.results import Progress
 from everstep.testing import ManualClock
 from everstep.types import LeaveOut
 from tests.integration.runtime.bundles.carried import (

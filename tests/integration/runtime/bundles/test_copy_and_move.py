@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from everstep import Flow, Host, KeyRing, Status, node, wait
-from everstep.client.views import Copied
 from everstep.errors import BadRequest, ValueNotStorable, WaitClosed
 from everstep.registry import Opened, open_store
+from everstep.results import Copied
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
 from tests.integration.runtime.bundles.carried import ASK, CRAWL, GIVEN, LONG, START

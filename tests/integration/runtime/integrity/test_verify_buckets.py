@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from everstep import Host
-from everstep.client.views import Verified
 from everstep.codec.records import glance
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.enums import Status
+from everstep.results import Verified
 from everstep.stores.objects.entries import Entry, decode, encode
 from everstep.testing import ManualClock
 from tests.integration.runtime.integrity.test_verify_damage import FLOW, PLAIN, flipped, kinds

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from everstep import Flow, Host, node, wait
-from everstep.client.views import Verified
 from everstep.codec.records import glance, seal
 from everstep.registry import Opened
+from everstep.results import Verified
 from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryStore
 from everstep.stores.objects.cloud.address import read_address

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from everstep import END, AsyncHost, Context, Durability, Flow, Host, ifelse, node
-from everstep.client.views import Unreadable
 from everstep.codec.values import Values
 from everstep.errors import (
     BadRequest,
@@ -22,6 +21,7 @@ from everstep.errors import (
     ValueUnreadable,
 )
 from everstep.model.durability import DurabilityMode
+from everstep.results import Unreadable
 from everstep.runtime.travel.recall import chain_of
 from tests.integration.noise import noise
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everstep import END, Flow, Host, node, route
-from everstep.client.views import Unreadable
+from everstep.results import Unreadable
 
 ROUNDS = 12
 

@@ -9,7 +9,7 @@ from everstep.cli.view.guards import COLOURS
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import moment, one_line, write_json
 from everstep.client.guards import BreakerInfo
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 
 
 @click.command()

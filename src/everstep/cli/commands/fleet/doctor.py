@@ -6,9 +6,8 @@ import click
 
 from everstep.cli.args.options import json_option, open_host, path_in, store_option, url_of
 from everstep.cli.view.text import write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Level
-from everstep.results import Diagnosis
+from everstep.codec.wire import wire
+from everstep.results import Diagnosis, Level
 
 MARKS = {Level.FINE: ("✔", "green"), Level.WARNING: ("!", "yellow"), Level.PROBLEM: ("✘", "red")}
 

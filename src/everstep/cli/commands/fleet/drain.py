@@ -6,7 +6,7 @@ import click
 
 from everstep.cli.args.options import json_option, open_host, store_option
 from everstep.cli.view.text import count, write_json
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 
 
 @click.command()

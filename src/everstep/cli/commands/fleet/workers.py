@@ -11,8 +11,8 @@ from everstep.cli.args.options import DEFAULT_FILE, command_line, json_option, o
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import count, write_json
 from everstep.cli.view.waits import ago, present, rough
-from everstep.client.plain_json import wire
 from everstep.client.views import WorkerInfo
+from everstep.codec.wire import wire
 from everstep.model.fleet import SKEW
 
 

@@ -9,7 +9,7 @@ from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import clock_time, count, preview, size, write_json
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.results import CheckpointInfo
 
 SHOWN_NODES = 4

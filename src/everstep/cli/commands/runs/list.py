@@ -13,8 +13,8 @@ from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, stor
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import duration, moment, one_line, write_json
 from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
-from everstep.client.plain_json import wire
 from everstep.client.views import WaitInfo
+from everstep.codec.wire import wire
 from everstep.model.waits import WaitStatus
 from everstep.results import RunInfo
 

@@ -26,8 +26,8 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.client.checkpoint_steps import RecordInfo
-from everstep.client.plain_json import wire
 from everstep.client.projection import Fold, Line, Tally, lines
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import item_of

@@ -37,8 +37,8 @@ from everstep.cli.view.stages import context_of, said_last
 from everstep.cli.view.table import wide
 from everstep.cli.view.text import Unreadable, count, duration, ended_before, preview, write_json
 from everstep.cli.view.waits import wait_json, wait_lines
-from everstep.client.plain_json import wire
 from everstep.client.views import Values as InnerValues
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.frontends.pipelines.building import pipeline_of
 from everstep.model.enums import Trigger

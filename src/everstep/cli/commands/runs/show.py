@@ -31,8 +31,8 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
-from everstep.client.plain_json import wire
 from everstep.client.projection import NodeLine, Projection
+from everstep.codec.wire import wire
 from everstep.errors import EverstepError
 from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode

@@ -31,8 +31,9 @@ from everstep.cli.view.text import (
 )
 from everstep.cli.view.waits import noun, settled
 from everstep.client.checkpoint_steps import RecordInfo, StepInfo
-from everstep.client.plain_json import Wire, jsonable, wire
 from everstep.client.projection import Fold, Line, base_of, lines, name_of
+from everstep.codec.plain_json import Wire, jsonable
+from everstep.codec.wire import wire
 from everstep.errors import RunNotFound
 from everstep.model.address import Address, find, map_of, plain_of
 from everstep.model.enums import Status, ValueForm

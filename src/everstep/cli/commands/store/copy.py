@@ -15,9 +15,9 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.live.counter import Meter
 from everstep.cli.view.text import count, one_line, write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Copied
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
+from everstep.results import Copied
 
 _COLOURS = {"copied": "green", "moved": "green", "there": None, "failed": "red"}
 

@@ -26,9 +26,10 @@ from everstep.cli.args.options import (
 from everstep.cli.live.counter import Meter
 from everstep.cli.live.run_folder import text_of
 from everstep.cli.view.text import count, size, write_json
-from everstep.client.plain_json import Wire, wire
-from everstep.client.views import Exported, Imported
+from everstep.codec.plain_json import Wire
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
+from everstep.results import Exported, Imported
 from everstep.types import LeaveOut
 
 FORMS = {

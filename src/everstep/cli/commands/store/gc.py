@@ -10,7 +10,7 @@ from everstep import Flow, Retention
 from everstep.cli.args.loading import load_several
 from everstep.cli.args.options import find_run, json_option, open_host, store_option
 from everstep.cli.view.text import act_said, count, moment, size, write_json
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.results import Collected, Removal
 
 SHOWN = 50

@@ -8,7 +8,8 @@ import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.view.text import count, moment, write_json
-from everstep.client.plain_json import Wire, wire
+from everstep.codec.plain_json import Wire
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 
 

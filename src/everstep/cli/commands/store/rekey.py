@@ -6,8 +6,8 @@ import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, store_option
 from everstep.cli.view.text import count, write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Rekeyed
+from everstep.codec.wire import wire
+from everstep.results import Rekeyed
 
 
 @click.command()

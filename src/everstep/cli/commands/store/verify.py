@@ -8,8 +8,8 @@ import click
 
 from everstep.cli.args.options import command_line, json_option, open_host, store_option, whole_run
 from everstep.cli.view.text import count, one_line, write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import FlawKind, Verified
+from everstep.codec.wire import wire
+from everstep.results import FlawKind, Verified
 
 _FEW = 500
 """A run with fewer checkpoints is checked before anybody asks how far it is."""

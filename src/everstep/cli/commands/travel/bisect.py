@@ -18,10 +18,9 @@ from everstep.cli.commands.runs.step import write_error
 from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.text import write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Visited
+from everstep.codec.wire import wire
 from everstep.model.address import Address
-from everstep.results import Divergence
+from everstep.results import Divergence, Visited
 
 
 @click.command()

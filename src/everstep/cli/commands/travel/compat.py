@@ -14,10 +14,9 @@ from everstep.cli.args.options import find_run, json_option, open_host, store_op
 from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import count, one_line, write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Compatibility
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
-from everstep.results import Compat, RunInfo
+from everstep.results import Compat, Compatibility, RunInfo
 
 PAGE = 500
 SHOWN = 3

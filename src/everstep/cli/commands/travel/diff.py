@@ -21,7 +21,7 @@ from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.table import Cell, layout, screen_width
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.client.diff import Moment, NodeChange
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.model.address import item_of, map_of
 from everstep.results import Change, Diff
 

@@ -12,11 +12,10 @@ from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
 from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, warned
 from everstep.cli.view.text import count, moment, one_line, write_json
-from everstep.client.plain_json import wire
-from everstep.client.views import Awaited, Compatibility, Planned, Recorded
+from everstep.codec.wire import wire
 from everstep.model.address import Address
 from everstep.model.enums import Effects, Status
-from everstep.results import Explanation
+from everstep.results import Awaited, Compatibility, Explanation, Planned, Recorded
 
 
 @click.command()

@@ -22,7 +22,7 @@ from everstep.cli.args.options import (
 from everstep.cli.commands.runs.run import remembered_place
 from everstep.cli.commands.runs.state import read
 from everstep.cli.view.text import write_json
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.model.address import unvisited
 from everstep.model.records import CHANNEL

@@ -12,7 +12,7 @@ from everstep.cli.commands.runs.step import write_error
 from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.text import one_line, write_json
-from everstep.client.plain_json import wire
+from everstep.codec.wire import wire
 from everstep.model.address import Address
 from everstep.model.records import ErrorInfo
 from everstep.results import Replay
