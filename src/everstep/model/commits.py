@@ -71,6 +71,12 @@ class Commit(msgspec.Struct, frozen=True):
     hurries: bool = False
     """True if it can be kept elsewhere, so that a store that is busy should rather say so soon."""
 
+    @property
+    def is_plain(self) -> bool:
+        """True if a put brings a record and nothing else."""
+        has_rows = self.waits or self.closed or self.adopts is not None
+        return self.status is None and self.admission is None and not has_rows
+
 
 class Verdict(StrEnum):
     """How a store judged one commit."""

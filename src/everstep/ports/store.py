@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from everstep.errors import RunNotFound
 from everstep.model.commits import (
     Admission,
     Adoption,
@@ -47,7 +48,13 @@ __all__ = [
     "TimedStore",
     "Verdict",
     "WaitFilter",
+    "no_such_run",
 ]
+
+
+def no_such_run(run_id: str) -> RunNotFound:
+    """Say that a store has no run of this id."""
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +72,17 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
     before: str | None = None
     """Continue a listing: only runs admitted before this one, which may have been erased meanwhile."""
+
+    def matches(self, row: RunRow) -> bool:
+        """True if a listing shows this run. Where it begins and ends is for the store to say."""
+        return (
+            self.flow_id in (None, row.flow_id)
+            and self.run_id in (None, row.run_id)
+            and self.status in (None, row.status)
+            and self.parent_run_id in (None, row.parent_run_id)
+            and (row.needs_repair is not None or not self.needs_repair)
+            and (row.pinned is not None or not self.pinned)
+        )
 
 
 class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):

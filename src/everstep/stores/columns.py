@@ -1,4 +1,4 @@
-"""Times and processes as the columns of a table keep them, and how large what they keep may be."""
+"""What every store with rows keeps alike: times, processes, workers, the log of what went; and how large."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from everstep.errors import ValueNotStorable
+from everstep.errors import StateCorrupted, ValueNotStorable
+from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Process
+from everstep.model.removal import Removal
 from everstep.ports.restoring import WholeRun
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,6 +32,23 @@ def span_to_int(span: timedelta) -> int:
 
 def process_text(process: Process | None) -> str | None:
     return None if process is None else msgspec.json.encode(process).decode()
+
+
+def read_worker(said: bytes, seen_at: int) -> WorkerRow:
+    """Read what a worker said of itself, and when."""
+    try:
+        worker = msgspec.json.decode(said, type=WorkerRow)
+        return msgspec.structs.replace(worker, seen_at=to_time(seen_at))
+    except (msgspec.DecodeError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"the row of a worker was altered: {error}.") from error
+
+
+def read_removal(said: bytes) -> Removal:
+    """Read a line of the log of what went."""
+    try:
+        return msgspec.json.decode(said, type=Removal)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise StateCorrupted(f"the log of what went was altered: {error}.") from error
 
 
 def check_run(run: WholeRun, most: int, place: str, at_once: int | None = None) -> None:

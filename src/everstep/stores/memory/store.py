@@ -327,16 +327,7 @@ class MemoryStore(MemoryRetention):
         with self.data.lock:
             newest = self.data.admitted + 1 if wanted.before is None else self.data.number_of(wanted.before)
             rows = [run.row for run in reversed(self.data.runs.values()) if run.number < (newest or 0)]
-        return [
-            row
-            for row in rows
-            if wanted.flow_id in (None, row.flow_id)
-            and wanted.run_id in (None, row.run_id)
-            and wanted.status in (None, row.status)
-            and wanted.parent_run_id in (None, row.parent_run_id)
-            and (row.needs_repair is not None or not wanted.needs_repair)
-            and (row.pinned is not None or not wanted.pinned)
-        ][: wanted.limit]
+        return [row for row in rows if wanted.matches(row)][: wanted.limit]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         return self.data.blueprints.get(flow_hash)

@@ -45,7 +45,7 @@ class Listing:
         found: list[RunRow] = []
         for lines in self._pages(wanted, after):
             rows = self._lines.each(self._lines.row, lines)
-            found += [row for row in rows if row is not None and _matches(row, wanted)]
+            found += [row for row in rows if row is not None and wanted.matches(row)]
             if len(found) >= wanted.limit:
                 break
         return found[: wanted.limit]
@@ -254,17 +254,6 @@ def _unreadable(name: str, run_id: str, why: str) -> Standing:
 def _mark(line: Line, wait_id: str) -> WaitMark | None:
     assert line.standing is not None
     return next((mark for mark in line.standing.waits if mark.wait_id == wait_id), None)
-
-
-def _matches(row: RunRow, wanted: RunFilter) -> bool:
-    return (
-        wanted.flow_id in (None, row.flow_id)
-        and wanted.run_id in (None, row.run_id)
-        and wanted.status in (None, row.status)
-        and wanted.parent_run_id in (None, row.parent_run_id)
-        and (row.needs_repair is not None or not wanted.needs_repair)
-        and (row.pinned is not None or not wanted.pinned)
-    )
 
 
 def _is_wanted(row: WaitRow, wanted: WaitFilter) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
-from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
@@ -234,12 +233,3 @@ def _read_wait(row: tuple[Any, ...]) -> WaitRow:
         settled_by=SettledBy(settled_by) if settled_by is not None else None,
         answer=answer,
     )
-
-
-def worker_row(details: bytes, seen_at: int) -> WorkerRow:
-    """Read what a worker said of itself."""
-    try:
-        worker = msgspec.json.decode(details, type=WorkerRow)
-        return msgspec.structs.replace(worker, seen_at=to_time(seen_at))
-    except (msgspec.DecodeError, TypeError, OverflowError) as error:
-        raise StateCorrupted(f"the row of a worker was altered: {error}.") from error

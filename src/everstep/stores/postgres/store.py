@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from everstep.codec.records import digest_of
-from everstep.engine.trimming import check_trim
-from everstep.errors import RunNotFound
+from everstep.engine.trimming import check_trim, judge_erasure
+from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
+from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
+from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -30,18 +32,18 @@ from everstep.ports.store import (
     StoredRecord,
     Verdict,
     WaitFilter,
+    no_such_run,
 )
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.columns import span_to_int, to_int, to_time
+from everstep.stores.columns import EPOCH, read_removal, read_worker, span_to_int, to_int, to_time
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
 from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
-from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
+from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
-from everstep.stores.postgres.retention_calls import RetentionCalls
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
@@ -54,7 +56,7 @@ Workers = list[WorkerRow]
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
-class PostgresStore(RetentionCalls):
+class PostgresStore:
     """Many clients on many machines may use one schema; leases run by the server's clock."""
 
     capabilities = Capabilities(
@@ -98,7 +100,7 @@ class PostgresStore(RetentionCalls):
         return await self._threads.run(partial(self.put_blocking, commits))
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        if len(commits) == 1 and _is_plain(commits[0]):
+        if len(commits) == 1 and commits[0].is_plain:
             return [self._put_one(commits[0])]
         return self._put_many(commits) if commits else []
 
@@ -139,7 +141,7 @@ class PostgresStore(RetentionCalls):
         with db.transaction():
             found = rows(db, self._sql["lock_run"], (text(run_id),))
             if not found:
-                raise _unknown(run_id)
+                raise no_such_run(run_id)
             key, since, pinned = found[0]
             is_keyframe, oldest_fork = rows(db, self._sql["trimmable"], (key, text(run_id), before))[0]
             check_trim(
@@ -165,7 +167,7 @@ class PostgresStore(RetentionCalls):
         with db.transaction():
             found = rows(db, self._sql["lock_run"], (text(run_id),))  # it is not trimmed meanwhile
             if not found:
-                raise _unknown(run_id)
+                raise no_such_run(run_id)
             key, since, _ = found[0]
             replaced = 0
             for new in records:
@@ -194,7 +196,7 @@ class PostgresStore(RetentionCalls):
             while True:
                 found = rows(db, self._sql["run_now"], (text(run_id), self._now()))
                 if not found:
-                    raise _unknown(run_id)
+                    raise no_such_run(run_id)
                 granted = judge(found[0], owner, ttl, process, void_epoch)
                 if rows(db, self._sql["claim"], claim_values(found[0], granted)):
                     return granted
@@ -270,7 +272,7 @@ class PostgresStore(RetentionCalls):
         await self._aside(lambda db: db.execute(self._sql["leave"], (text(worker_id),)))
 
     async def workers(self) -> Workers:
-        return [worker_row(*row) for row in await self._rows("workers", self._now())]
+        return [read_worker(*row) for row in await self._rows("workers", self._now())]
 
     async def run(self, run_id: str) -> RunRow | None:
         found = await self._rows("run", text(run_id))
@@ -351,6 +353,59 @@ class PostgresStore(RetentionCalls):
         now = self._now()
         await self._aside(lambda db: db.execute(self._sql["ack"], (text(run_id), now)))
 
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        told = (text(reason), summary)
+        verdict: Erasure = await self._aside(lambda db: self._erase(db, text(run_id), head, *told))
+        return verdict
+
+    def _erase(self, db: Connection, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
+        sql = self._sql
+        with db.transaction():
+            # Locked first, and read by the next statement: what others wrote until then is seen.
+            rows(db, sql["lock_to_erase"], (run_id,))
+            found = rows(db, sql["run_now"], (run_id, self._now()))
+            row = run_row(found[0]) if found else None
+            now = found[0][-1] if found else 0
+            verdict = judge_erasure(
+                is_there=row is not None,
+                checkpoints=row.checkpoints if row is not None else 0,
+                head=head,
+                lease=row.lease if row is not None else None,
+                now=to_time(now) or EPOCH,
+                has_forks=bool(rows(db, sql["has_forks"], (run_id,))[0][0]),
+                pinned=row.pinned if row is not None else None,
+            )
+            if verdict is Erasure.ERASED:
+                key = found[0][0]
+                db.execute(sql["bury"], (key, now, reason, summary))
+                for query in ("erase_waits", "erase_records", "erase_run"):
+                    db.execute(sql[query], (key,))
+            return verdict
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        found = await self._rows("tombstone", text(run_id))
+        return _tombstone(found[0]) if found else None
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        narrowed = (some_text(wanted.flow_id), some_text(wanted.before), wanted.limit)
+        return [_tombstone(row) for row in await self._rows("tombstones", *narrowed)]
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        return len(await self._rows("forget", [text(run_id) for run_id in run_ids]))
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        return bool(await self._rows("pin", text(run_id), some_text(reason)))
+
+    async def note(self, removal: Removal) -> None:
+        said = msgspec.json.encode(removal)
+        await self._aside(lambda db: db.execute(self._sql["note_removal"], (said,)))
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        return [(number, read_removal(said)) for number, said in await self._rows("removals", before, limit)]
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return 0
+
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         found = await self._rows(
             "runs",
@@ -379,16 +434,21 @@ class PostgresStore(RetentionCalls):
         self._renewals.close()
 
 
-def _unknown(run_id: str) -> RunNotFound:
-    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
-
-
-def _is_plain(commit: Commit) -> bool:
-    """True if a put brings a record and nothing else."""
-    has_rows = commit.waits or commit.closed or commit.adopts is not None
-    return commit.status is None and commit.admission is None and not has_rows
-
-
 def _makes_due(commit: Commit) -> bool:
     """True if the run is due, now or at a time it names."""
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)
+
+
+def _tombstone(row: tuple[Any, ...]) -> Tombstone:
+    try:
+        run_id, flow_id, created, erased, reason, summary = row
+        return Tombstone(
+            run_id=read_text(run_id),
+            flow_id=read_text(flow_id),
+            created_at=to_time(created) or EPOCH,
+            erased_at=to_time(erased) or EPOCH,
+            reason=read_text(reason),
+            summary=summary,
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error

@@ -11,7 +11,7 @@ import msgspec
 from everstep.engine.commits import answers_signal, closes_waits, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
+from everstep.model.fleet import Quota
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
@@ -179,12 +179,6 @@ def _read_run(run_id: str, row: Hash) -> RunRow:
         needs_repair=row[b"repair"].decode() if b"repair" in row else None,
         pinned=row[b"pinned"].decode() if b"pinned" in row else None,
     )
-
-
-def worker_row(said: bytes) -> WorkerRow:
-    """Read what a worker said of itself, and when."""
-    seen, _, told = said.partition(b" ")
-    return msgspec.structs.replace(msgspec.json.decode(told, type=WorkerRow), seen_at=moment(seen))
 
 
 def quota_text(quotas: Mapping[str, Quota]) -> bytes:

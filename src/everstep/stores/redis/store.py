@@ -11,14 +11,16 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine.claims import Turns
-from everstep.engine.trimming import check_trim
-from everstep.errors import IncompatibleVersion, RunNotFound, StoreError, StoreMissing
+from everstep.engine.trimming import check_trim, judge_erasure
+from everstep.errors import IncompatibleVersion, StateCorrupted, StoreError, StoreMissing
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
+from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
+from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -31,13 +33,16 @@ from everstep.ports.store import (
     StoredRecord,
     Verdict,
     WaitFilter,
+    no_such_run,
 )
 from everstep.ports.system import Clock, time_for_store
+from everstep.stores.columns import read_removal, read_worker
 from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, is_known, lease_arguments, longer
 from everstep.stores.redis.fields import (
     KEYFRAME,
     STUB,
     WHOLE,
+    Hash,
     commit_arguments,
     hash_of,
     marked,
@@ -51,12 +56,10 @@ from everstep.stores.redis.fields import (
     unpacked,
     wait_changes,
     wait_row,
-    worker_row,
 )
 from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.restoring import restore
-from everstep.stores.redis.retention_calls import RetentionCalls
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Threads
@@ -76,7 +79,7 @@ _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"again"
 _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 
 
-class RedisStore(RetentionCalls):
+class RedisStore:
     """Many clients on many machines may share it; whatever must happen together is one script."""
 
     capabilities = Capabilities(
@@ -149,7 +152,7 @@ class RedisStore(RetentionCalls):
         while True:
             found = await self._aside("trimmable", run_id, before)
             if found is None:
-                raise _unknown(run_id)
+                raise no_such_run(run_id)
             is_keyframe, pin, since, items, pinned = found
             check_trim(
                 run_id,
@@ -166,7 +169,7 @@ class RedisStore(RetentionCalls):
 
     async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
         if await self.run(run_id) is None:
-            raise _unknown(run_id)
+            raise no_such_run(run_id)
         told: list[Argument] = []
         for new in records:
             for old in await self.get(run_id, first=new.sequence, last=new.sequence):
@@ -196,7 +199,7 @@ class RedisStore(RetentionCalls):
         while True:
             now, flat = await self._aside("run", run_id)
             if not flat:
-                raise _unknown(run_id)
+                raise no_such_run(run_id)
             row = hash_of(flat)
             granted = decide(
                 run_id,
@@ -286,7 +289,8 @@ class RedisStore(RetentionCalls):
         await self._aside("leave", worker_id)
 
     async def workers(self) -> Workers:
-        alive = [worker_row(said) for said in await self._aside("workers")]
+        said = [told.split(b" ", 1) for told in await self._aside("workers")]
+        alive = [read_worker(details, int(seen_at)) for seen_at, details in said]
         return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
 
     async def run(self, run_id: str) -> RunRow | None:
@@ -388,11 +392,60 @@ class RedisStore(RetentionCalls):
     async def ack(self, run_id: str) -> None:
         await self._aside("ack", run_id)
 
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        while True:
+            now, flat, has_forks = await self._aside("erasable", run_id)
+            fields = hash_of(flat)
+            row = run_row(run_id, fields) if fields else None
+            verdict = judge_erasure(
+                is_there=row is not None,
+                checkpoints=row.checkpoints if row is not None else 0,
+                head=head,
+                lease=row.lease if row is not None else None,
+                now=moment(now),
+                has_forks=bool(has_forks),
+                pinned=row.pinned if row is not None else None,
+            )
+            if verdict is not Erasure.ERASED:
+                return verdict
+            seen = (head, marked(fields.get(b"expires")), marked(fields.get(b"pinned")))
+            # Judged by what the row said; if it says something else by now, it is judged again.
+            if await self._aside("erase", run_id, *seen, reason, marked(summary)):
+                return verdict
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        found = hash_of(await self._aside("tombstone", run_id))
+        return _tombstone(run_id, found) if found else None
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        told = (wanted.limit, marked(wanted.before), marked(wanted.flow_id))
+        found = await self._aside("tombstones", *told)
+        return [_tombstone(name.decode(), hash_of(flat)) for name, flat in found]
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        gone: int = await self._aside("forget", *run_ids)
+        return gone
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        return bool(await self._aside("pin", run_id, marked(reason)))
+
+    async def note(self, removal: Removal) -> None:
+        await self._aside("note", msgspec.json.encode(removal))
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        first, lines = await self._aside("removals", limit, "" if before is None else before)
+        return [(first + k, read_removal(said)) for k, said in enumerate(lines)][::-1]
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return 0
+
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         status = wanted.status.value if wanted.status is not None else ""
         if wanted.run_id is not None:
             row = await self.run(wanted.run_id)
-            return [row] if row is not None and await self._matches(row, wanted) else []
+            is_wanted = row is not None and wanted.limit > 0 and wanted.matches(row)
+            is_there = is_wanted and await self._is_before(wanted.run_id, wanted.before)
+            return [row] if row is not None and is_there else []
         if wanted.needs_repair and wanted.parent_run_id is None:
             narrowed = ("repair", marked(wanted.flow_id), status)
         elif wanted.pinned and wanted.parent_run_id is None:
@@ -404,22 +457,16 @@ class RedisStore(RetentionCalls):
         else:
             narrowed = (f"status:{status}" if status else "runs", b"", "")
         index, flow, of_status = narrowed
-        found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status)
-        rows = [run_row(name.decode(), hash_of(flat)) for name, flat in found]
-        return [row for row in rows if _is_wanted(row, wanted)]
+        also = ["repair"] * wanted.needs_repair + ["pinned"] * wanted.pinned
+        found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status, *also)
+        return [run_row(name.decode(), hash_of(flat)) for name, flat in found]
 
-    async def _matches(self, row: RunRow, wanted: RunFilter) -> bool:
-        if wanted.before is not None:
-            mine, before = [await self._aside("number_of", name) for name in (row.run_id, wanted.before)]
-            if mine is None or before is None or int(mine) >= int(before):
-                return False
-        return (
-            wanted.limit > 0
-            and wanted.flow_id in (None, row.flow_id)
-            and wanted.status in (None, row.status)
-            and wanted.parent_run_id in (None, row.parent_run_id)
-            and _is_wanted(row, wanted)
-        )
+    async def _is_before(self, run_id: str, other: str | None) -> bool:
+        """True if a run was admitted before another one, or there is none to compare it with."""
+        if other is None:
+            return True
+        mine, its = [await self._aside("number_of", name) for name in (run_id, other)]
+        return mine is not None and its is not None and int(mine) < int(its)
 
     async def health(self) -> Health:
         return await self._on_thread(partial(look_at, self._links))
@@ -433,15 +480,20 @@ class RedisStore(RetentionCalls):
         self._links.close()
 
 
-def _is_wanted(row: RunRow, wanted: RunFilter) -> bool:
-    is_repair = row.needs_repair is not None or not wanted.needs_repair
-    return is_repair and (row.pinned is not None or not wanted.pinned)
-
-
 def _waits(found: Sequence[Sequence[bytes]]) -> Waits:
     rows = [wait_row(hash_of(flat)) for flat in found]
     return [row for row in rows if row is not None]
 
 
-def _unknown(run_id: str) -> RunNotFound:
-    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+def _tombstone(run_id: str, row: Hash) -> Tombstone:
+    try:
+        return Tombstone(
+            run_id=run_id,
+            flow_id=row[b"flow"].decode(),
+            created_at=moment(row[b"created"]),
+            erased_at=moment(row[b"erased"]),
+            reason=row[b"reason"].decode(),
+            summary=row.get(b"summary"),
+        )
+    except (ValueError, KeyError, OverflowError) as error:
+        raise StateCorrupted(f"what is left of run {run_id!r} was altered: {error!r}.") from error

@@ -470,7 +470,7 @@ SELECT min(wake_at) FROM waits WHERE wake_at > max(?1, 0);
 INSERT INTO workers (worker_id, started_at, seen_at, expires_at, details) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (worker_id) DO UPDATE SET started_at = ?2, seen_at = ?3, expires_at = ?4, details = ?5;
 
--- name: bury_workers
+-- name: forget_workers
 DELETE FROM workers WHERE expires_at <= ?1;
 
 -- name: leave

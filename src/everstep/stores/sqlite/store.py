@@ -14,12 +14,16 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine import leases
 from everstep.engine.commits import answers_signal, gives_back, judge, judge_admission, judge_base
-from everstep.errors import LeaseConflict, RunNotFound, StateCorrupted
+from everstep.engine.trimming import judge_erasure
+from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
+from everstep.model.removal import Erasure, Removal, Tombstone
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
+from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
     Admission,
     Adoption,
@@ -33,9 +37,11 @@ from everstep.ports.store import (
     Signal,
     StoredRecord,
     Verdict,
+    WaitFilter,
+    no_such_run,
 )
 from everstep.ports.system import Clock
-from everstep.stores.columns import process_text, to_int
+from everstep.stores.columns import EPOCH, process_text, read_removal, read_worker, to_int, to_time
 from everstep.stores.sqlite.claims import DueRuns
 from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, admission_values, run_row
 from everstep.stores.sqlite.database import (
@@ -46,16 +52,14 @@ from everstep.stores.sqlite.database import (
     read_queries,
     roll_back,
     rows,
+    transact,
 )
 from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.restoring import restore
-from everstep.stores.sqlite.retention_calls import RetentionCalls
 from everstep.stores.sqlite.room import LogRoom
-from everstep.stores.sqlite.wait_calls import WaitCalls
 from everstep.stores.sqlite.waits import WaitTable
-from everstep.stores.sqlite.workers import report, worker_row
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -65,7 +69,7 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class SqliteStore(WaitCalls, RetentionCalls):
+class SqliteStore:
     """Many clients in many processes may use one file; writes are one transaction each."""
 
     capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
@@ -115,7 +119,7 @@ class SqliteStore(WaitCalls, RetentionCalls):
         try:
             if self._db.in_transaction:
                 roll_back(self._db)
-            if len(commits) == 1 and _is_plain(commits[0]):
+            if len(commits) == 1 and commits[0].is_plain:
                 verdicts = [self._put_one(commits[0])]
             else:
                 verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
@@ -271,14 +275,14 @@ class SqliteStore(WaitCalls, RetentionCalls):
         with self._lock, plainly(self.path):
             trimmed = self._in_transaction(lambda: self._records.trim(run_id, before))
         if trimmed is None:
-            raise _unknown(run_id)
+            raise no_such_run(run_id)
         return trimmed
 
     async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
             if key is None:
-                raise _unknown(run_id)
+                raise no_such_run(run_id)
             return self._in_transaction(
                 lambda: self._records.recode(key, records) + self._waits.recode(waits)
             )
@@ -314,7 +318,7 @@ class SqliteStore(WaitCalls, RetentionCalls):
     ) -> tuple[RunRow, Lease]:
         found = rows(self._db, self._sql["run"], (run_id,))
         if not found:
-            raise _unknown(run_id)
+            raise no_such_run(run_id)
         row, claimed_sequence, epoch = run_row(found[0]), found[0][14], found[0][9]
         granted = leases.claim(
             row.lease,
@@ -422,14 +426,19 @@ class SqliteStore(WaitCalls, RetentionCalls):
         self.report_blocking(worker, ttl)
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        now, details = self._clock.now(), msgspec.json.encode(worker)
+        said = (to_int(worker.started_at), to_int(now), to_int(now + ttl), details)
         with self._renewing, plainly(self.path):
-            report(self._for_renewals(), self._sql, worker, self._clock.now(), ttl)
+            db = self._for_renewals()
+            # Those that said nothing for too long are forgotten on the way.
+            db.execute(self._sql["forget_workers"], (to_int(now),))
+            db.execute(self._sql["report"], (worker.worker_id, *said))
 
     async def leave(self, worker_id: str) -> None:
         self._execute("leave", (worker_id,))
 
     async def workers(self) -> Workers:
-        return [worker_row(*row) for row in self._execute("workers", (to_int(self._clock.now()),))]
+        return [read_worker(*row) for row in self._execute("workers", (to_int(self._clock.now()),))]
 
     async def run(self, run_id: str) -> RunRow | None:
         found = self._execute("run", (run_id,))
@@ -490,6 +499,110 @@ class SqliteStore(WaitCalls, RetentionCalls):
         with self._lock, plainly(self.path):
             return rows(self._db, self._sql[query], bindings)
 
+    def _in_transaction(self, work: Callable[[], T]) -> T:
+        return transact(self._db, work)
+
+    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        with self._lock, plainly(self.path):
+            return self._waits.list(wanted)
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._waits.get(wait_id)
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._waits.of_token(token_hash)
+
+    async def settle(
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
+        details: bytes | None = None,
+    ) -> tuple[bool, WaitRow | None]:
+        with self._lock, plainly(self.path):
+            now = at or self._clock.now()
+            given = (wait_id, by, answer, token_hash, now, details)
+            done = self._in_transaction(lambda: self._waits.settle(*given))
+            return done, self._waits.get(wait_id)
+
+    async def fire(self, run_id: str) -> list[WaitRow]:
+        with self._lock, plainly(self.path):
+            now = self._clock.now()
+            if self._waits.has_due(run_id, now):
+                self._waits.settle_due(run_id, now)
+            return self._waits.list(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._waits.change(wait_id, change))
+
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        with self._lock, plainly(self.path):
+            return self._waits.next_due(after)
+
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        with self._lock, plainly(self.path):
+            verdict: Erasure = self._in_transaction(lambda: self._erase(run_id, head, reason, summary))
+            self._forget(run_id)
+            return verdict
+
+    def _erase(self, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
+        db, sql, now = self._db, self._sql, self._clock.now()
+        found = rows(db, sql["run"], (run_id,))
+        row = run_row(found[0]) if found else None
+        verdict = judge_erasure(
+            is_there=row is not None,
+            checkpoints=row.checkpoints if row is not None else 0,
+            head=head,
+            lease=row.lease if row is not None else None,
+            now=now,
+            has_forks=bool(rows(db, sql["has_forks"], (run_id,))[0][0]),
+            pinned=row.pinned if row is not None else None,
+        )
+        if verdict is Erasure.ERASED:
+            key = found[0][0]
+            self._drop_signal_note(run_id)
+            db.execute(sql["bury"], (key, to_int(now), reason, summary))
+            for query in ("note_key", "erase_waits", "erase_records", "erase_run"):
+                db.execute(sql[query], (key,))
+        return verdict
+
+    def _drop_signal_note(self, run_id: str) -> None:
+        if rows(self._db, self._sql["has_signal_notes"], ()):
+            self._db.execute(self._sql["drop_signal_note"], (run_id,))
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        found = self._execute("tombstone", (run_id,))
+        return _tombstone(found[0]) if found else None
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        found = self._execute("tombstones", (wanted.flow_id, wanted.before, wanted.limit))
+        return [_tombstone(row) for row in found]
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["forget"], (msgspec.json.encode(list(run_ids)).decode(),))
+            return self._db.changes()
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["pin"], (run_id, reason))
+            return self._db.changes() == 1
+
+    async def note(self, removal: Removal) -> None:
+        self._execute("note_removal", (msgspec.json.encode(removal),))
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        return [(number, read_removal(said)) for number, said in self._execute("removals", (before, limit))]
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return 0
+
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         with self._lock, plainly(self.path):
             return list_runs(self._db, self._sql, wanted)
@@ -511,11 +624,16 @@ class SqliteStore(WaitCalls, RetentionCalls):
             self._renewals = None  # a node's thread may outlive the store; its lease is still prolonged
 
 
-def _unknown(run_id: str) -> RunNotFound:
-    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
-
-
-def _is_plain(commit: Commit) -> bool:
-    """True if a put is one statement, and so needs no transaction around it."""
-    has_rows = commit.waits or commit.closed or commit.adopts is not None
-    return commit.status is None and commit.admission is None and not has_rows
+def _tombstone(row: tuple[Any, ...]) -> Tombstone:
+    try:
+        run_id, flow_id, created, erased, reason, summary = row
+        return Tombstone(
+            run_id=run_id,
+            flow_id=flow_id,
+            created_at=to_time(created) or EPOCH,
+            erased_at=to_time(erased) or EPOCH,
+            reason=reason,
+            summary=None if summary is None else memoryview(summary).tobytes(),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error

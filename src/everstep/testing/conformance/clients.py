@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from random import Random
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -13,9 +16,12 @@ from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitRow
+from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, RunFilter, Verdict
 from everstep.testing.conformance.kit import Client, StoreKit, Suite, bodies_of, for_many_writers
 
+T = TypeVar("T")
+_IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 WRITERS = 4
 EACH = 10
 
@@ -42,6 +48,20 @@ class Listing(Suite):
         assert client.listing(run_id="run") == client.listing(flow_id="o%") == []
         assert client.listing(limit=2) == ["run-5", "run-4"]
         assert client.listing(flow_id="even", limit=1) == ["run-4"]
+
+    @pytest.mark.parametrize("seed", range(30) if _IS_SOAK else [3])
+    def test_a_listing_shows_what_its_filter_matches(self, client: Client, seed: int) -> None:
+        """Whatever a store makes of a filter, in SQL or in a script, is compared with `RunFilter.matches`."""
+        random = Random(seed)
+        ids = [_random_run(client, f"run-{number}", random) for number in range(12)]
+        rows = [row for run_id in reversed(ids) if (row := client.row(run_id)) is not None]
+        assert len(rows) == len(ids)
+        for _ in range(25):
+            wanted = _random_filter(random, ids)
+            place = ids[::-1].index(wanted.before) + 1 if wanted.before is not None else 0
+            expected = [row.run_id for row in rows[place:] if wanted.matches(row)][: wanted.limit]
+            found = client.call(client.store.list(wanted))
+            assert [row.run_id for row in found] == expected, wanted
 
     def test_runs_are_counted_by_status_and_open_waits_by_kind(self, client: Client) -> None:
         chain = client.admit("halts")
@@ -284,4 +304,36 @@ def _wait(run_id: str, kind: str, client: Client) -> WaitRow:
         kind=kind,
         opened_at=client.clock.now(),
         details=b"{}",
+    )
+
+
+def _random_run(client: Client, run_id: str, random: Random) -> str:
+    """Admit a run, perhaps as a fork of the one that is the first, and do something to it."""
+    about: dict[str, Any] = {"flow_id": random.choice(("a", "b"))}
+    first = client.get("run-0") if random.random() < 0.4 and run_id != "run-0" else []
+    if first:
+        about |= {"parent_run_id": "run-0", "forked_at": 1, "base": first[0].checkpoint_id}
+    chain = client.admit(run_id, **about)
+    if random.random() < 0.3:
+        client.call(client.store.set_aside(run_id, epoch=chain.epoch, reason="it is damaged"))
+    if random.random() < 0.3 and isinstance(client.store, RetainingStore):
+        client.call(client.store.pin(run_id, "it is wanted"))
+    if random.random() < 0.6:
+        client.accept(chain, chain.final(random.choice((Status.COMPLETED, Status.FAILED, Status.HALTED))))
+    return run_id
+
+
+def _random_filter(random: Random, ids: list[str]) -> RunFilter:
+    def perhaps(chance: float, *values: T) -> T | None:
+        return random.choice(values) if random.random() < chance else None
+
+    return RunFilter(
+        flow_id=perhaps(0.4, "a", "b", "c"),
+        run_id=perhaps(0.15, *ids),
+        status=perhaps(0.5, Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.HALTED),
+        parent_run_id=perhaps(0.3, "run-0", "run-0", "run-1"),
+        needs_repair=random.random() < 0.3,
+        pinned=random.random() < 0.3,
+        limit=random.choice((1, 2, 3, 100)),
+        before=perhaps(0.3, *ids),
     )

@@ -1,4 +1,5 @@
--- Returns rows of runs, the newest first. ARGV: index, limit, the run before which to begin, wanted flow and status.
+-- Returns rows of runs, the newest first.
+-- ARGV: index, limit, the run before which to begin, wanted flow and status, and fields that must be there.
 local newest = '+inf'
 if ARGV[4] ~= '' then
   newest = number_of(ARGV[4])
@@ -8,12 +9,23 @@ if ARGV[4] ~= '' then
   newest = '(' .. newest
 end
 local limit, rows, seen = tonumber(ARGV[3]), {}, 0
-local PAGE = ARGV[5] == '' and ARGV[6] == '' and limit or 100
+local PAGE = ARGV[5] == '' and ARGV[6] == '' and #ARGV == 6 and limit or 100
+
+local function has_all(row)
+  for k = 7, #ARGV do
+    if redis.call('HEXISTS', row, ARGV[k]) == 0 then
+      return false
+    end
+  end
+  return true
+end
+
 while limit > 0 do
   local page = redis.call('ZREVRANGEBYSCORE', P .. ARGV[2], newest, '-inf', 'LIMIT', seen, PAGE)
   for _, run_id in ipairs(page) do
     local f = redis.call('HMGET', row_of(run_id), 'flow', 'status')
-    if (ARGV[5] == '' or ARGV[5] == '=' .. f[1]) and (ARGV[6] == '' or ARGV[6] == f[2]) then
+    if (ARGV[5] == '' or ARGV[5] == '=' .. f[1]) and (ARGV[6] == '' or ARGV[6] == f[2])
+      and has_all(row_of(run_id)) then
       rows[#rows + 1] = { run_id, redis.call('HGETALL', row_of(run_id)) }
       if #rows == limit then
         return rows
