@@ -21,6 +21,35 @@ PUT_BYTES = 64 * MIB
 """What the records in one put should not exceed together."""
 
 
+class _Queued:
+    """A commit that waits for the store, and the caller that waits for it."""
+
+    __slots__ = ("commit", "done", "outcome")
+
+    def __init__(self, commit: Commit, done: asyncio.Future[Verdict]) -> None:
+        self.commit = commit
+        self.done = done
+        self.outcome: Verdict | BaseException | None = None
+        """Kept beside the future: a caller that is cancelled cancels that."""
+
+    def answer(self, outcome: Verdict | BaseException) -> None:
+        self.outcome = outcome
+        if self.done.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.done.set_exception(outcome)
+        else:
+            self.done.set_result(outcome)
+
+    async def settled(self, loop: asyncio.AbstractEventLoop) -> Verdict | None:
+        """Wait a while longer, for a caller that was cancelled, and return the verdict if there is one."""
+        if self.outcome is None:
+            self.done = loop.create_future()
+            for done in (await asyncio.wait([self.done], timeout=PATIENCE))[0]:
+                done.exception()  # taken note of
+        return self.outcome if isinstance(self.outcome, Verdict) else None
+
+
 class Committer:
     """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
 
@@ -38,7 +67,7 @@ class Committer:
         self._blocking = blocking
         self._system = system
         self._clock = system.clock
-        self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
+        self._queue: list[_Queued] = []
         self._is_writing = False
         self._is_scheduled = False
         self.is_busy = blocking is None or not self._may_wait
@@ -94,20 +123,20 @@ class Committer:
         take a lease.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Verdict] = loop.create_future()
+        queued = _Queued(commit, loop.create_future())
         if not self._queue:
             self._queued_at = self._clock.monotonic()
-        self._queue.append((commit, done))
+        self._queue.append(queued)
         if not self._is_writing and not self._is_scheduled:
             # One turn of the loop later every run that was about to commit has queued up too.
             self._is_scheduled = True
             loop.call_soon(self._write_queued, loop)
         try:
-            return await asyncio.shield(done)
+            return await queued.done
         except asyncio.CancelledError:
-            await asyncio.wait([done], timeout=PATIENCE)
-            if note is not None and done.done() and done.exception() is None:
-                note(done.result())
+            verdict = await queued.settled(loop)
+            if note is not None and verdict is not None:
+                note(verdict)
             raise
 
     def _write_queued(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,7 +147,7 @@ class Committer:
         since = self._queued_at
         if self._blocking is None:
             self._note(is_writing=True)
-            task = loop.create_task(self._put_async([c for c, _ in batch]))
+            task = loop.create_task(self._put_async([queued.commit for queued in batch]))
             task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t), since))
         elif len(batch) >= self.drives and self._may_wait and not self.tasks and self._latency <= SLOW:
             self._answer(loop, batch, self._attempt(batch), since)
@@ -128,48 +157,36 @@ class Committer:
                 self._writer = self._system.executor(1, "everstep-writer")
             self._writer.submit(self._write_there, loop, batch, since)
 
-    def _take_batch(self) -> list[tuple[Commit, asyncio.Future[Verdict]]]:
+    def _take_batch(self) -> list[_Queued]:
         """Return the commits that go first, as many as a store takes in one go."""
-        fits = fitting([commit for commit, _ in self._queue])
+        fits = fitting([queued.commit for queued in self._queue])
         batch, self._queue = self._queue[:fits], self._queue[fits:]
         return batch
 
     async def _put_async(self, commits: list[Commit]) -> list[Verdict]:
         return await self._store.put(commits)
 
-    def _attempt(
-        self, batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]]
-    ) -> list[Verdict] | BaseException:
+    def _attempt(self, batch: Sequence[_Queued]) -> list[Verdict] | BaseException:
         try:
-            return self.write_here([c for c, _ in batch])
+            return self.write_here([queued.commit for queued in batch])
         except BaseException as error:  # waiting callers must hear of it, whatever it is
             return error
 
-    def _write_there(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        batch: list[tuple[Commit, asyncio.Future[Verdict]]],
-        since: float,
-    ) -> None:
+    def _write_there(self, loop: asyncio.AbstractEventLoop, batch: list[_Queued], since: float) -> None:
         outcome = self._attempt(batch)
         loop.call_soon_threadsafe(self._answer, loop, batch, outcome, since)
 
     def _answer(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]],
+        batch: Sequence[_Queued],
         outcome: list[Verdict] | BaseException,
         since: float,
     ) -> None:
         self._note(is_writing=False)
         self.lag += 0.3 * (self._clock.monotonic() - since - self.lag)
-        for k, (_, done) in enumerate(batch):
-            if done.done():
-                continue
-            if isinstance(outcome, BaseException):
-                done.set_exception(outcome)
-            else:
-                done.set_result(outcome[k])
+        for k, queued in enumerate(batch):
+            queued.answer(outcome if isinstance(outcome, BaseException) else outcome[k])
         if self._queue:
             self._write_queued(loop)
 
