@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
+from everstep.model.acts import Act
+from everstep.model.removal import Removal
 from everstep.model.retention import Retention
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
@@ -35,6 +37,16 @@ def retaining_store(services: Services) -> RetainingStore:
     if not services.store.capabilities.retains:
         raise BadRequest("this store cannot pin or remove runs.", fix="Keep runs in another one.")
     return cast(RetainingStore, services.store)
+
+
+async def note_act(
+    services: Services, what: str, run_id: str, flow_id: str, act: Act | None, reason: str = ""
+) -> None:
+    """Note what was done to a run that leaves no record, and who did it; where there is no log, nothing."""
+    if services.store.capabilities.retains:
+        now = services.clock.now()
+        line = Removal(at=now, what=what, run_id=run_id, flow_id=flow_id, reason=reason, act=act)
+        await retaining_store(services).note(line)
 
 
 def flow_policy(host: Retention, flow: Flow) -> Retention:

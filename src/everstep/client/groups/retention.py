@@ -13,9 +13,9 @@ from everstep.model.acts import act_of, with_act
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
-from everstep.runtime.after_run import retaining_store
+from everstep.runtime.after_run import note_act, retaining_store
 from everstep.runtime.retention.collect import Collected, Collector
-from everstep.runtime.retention.erase import Erased, erase, erased_line, note_act
+from everstep.runtime.retention.erase import Erased, erase, erased_line
 from everstep.runtime.retention.summaries import RemovedRun
 from everstep.runtime.retention.trim import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run

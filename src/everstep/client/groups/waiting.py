@@ -10,7 +10,7 @@ from everstep.model.acts import Act, act_of
 from everstep.model.durations import Span, span_of
 from everstep.model.waits import TokenConfig, WaitRow
 from everstep.runtime.addresses import in_run
-from everstep.runtime.retention.erase import note_act
+from everstep.runtime.after_run import note_act
 from everstep.runtime.waits.answers import UNSAID
 
 

@@ -95,16 +95,6 @@ def check_erasable(services: Services, row: RunRow) -> None:
         )
 
 
-async def note_act(
-    services: Services, what: str, run_id: str, flow_id: str, act: Act | None, reason: str = ""
-) -> None:
-    """Note what was done to a run that leaves no record, and who did it; where there is no log, nothing."""
-    if services.store.capabilities.retains:
-        now = services.clock.now()
-        line = Removal(at=now, what=what, run_id=run_id, flow_id=flow_id, reason=reason, act=act)
-        await retaining_store(services).note(line)
-
-
 async def imported_runs(services: Services) -> set[str]:
     """Return the runs that came with a bundle, also those that have gone on since or were erased.
 

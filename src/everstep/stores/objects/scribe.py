@@ -10,10 +10,10 @@ from time import monotonic
 
 from everstep.errors import EverstepError
 from everstep.model.enums import Status
+from everstep.stores.forking import free_in_children
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, Standing, decode
-from everstep.stores.objects.folder.forking import free_in_children
 from everstep.stores.objects.unwritten import Unkept
 
 log = logging.getLogger("everstep")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from everstep.stores.objects.folder.forking import free_in_children
+from everstep.stores.forking import free_in_children
 from everstep.stores.objects.folder.handles import Handle, open_for_all
 
 _SIZE = 8

@@ -21,10 +21,10 @@ from urllib.parse import quote
 
 from everstep.errors import StoreError, StoreMissing, StoreUnavailable
 from everstep.ports.health import Health
+from everstep.stores.forking import free_in_children
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.folder.bell import Bell
 from everstep.stores.objects.folder.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine, look_at
-from everstep.stores.objects.folder.forking import free_in_children
 from everstep.stores.objects.folder.handles import Handle, Handles, sync
 from everstep.stores.objects.folder.locks import Locks
 from everstep.stores.objects.folder.mounts import mount_of

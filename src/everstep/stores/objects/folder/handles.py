@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
-from everstep.stores.objects.folder.forking import free_in_children
+from everstep.stores.forking import free_in_children
 
 _MOST = 256
 _TRIES = 50
