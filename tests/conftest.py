@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +50,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for path in modules[number::many]:
         with suppress(Exception):  # whatever is wrong with it, the collection says it
             import_module(".".join(path.with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from walking over what lasts as long as the tests: thousands of them.
+
+    Without this, every full collection that a test brings about looks at half a million objects, none of
+    which is garbage; together that took a tenth of the processor time of the whole suite.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
