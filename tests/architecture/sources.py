@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,9 +18,14 @@ class Source:
     path: str
     text: str
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree: most tests look at all of them."""
+        return tuple(ast.walk(self.tree))
 
     @property
     def layer(self) -> str:
@@ -35,7 +41,8 @@ class Source:
         return f"src/everstep/{self.path}:{line}"
 
 
+@cache
 def everstep_sources() -> list[Source]:
-    """Return every module of the package."""
+    """Return every module of the package, read and parsed once for all tests of this folder."""
     files = sorted(PACKAGE.rglob("*.py"))
     return [Source(f.relative_to(PACKAGE).as_posix(), f.read_text(encoding="utf-8")) for f in files]

@@ -45,11 +45,10 @@ def time_and_chance(source: Source) -> Iterator[str]:
     """Clocks, sleeps, fresh ids and random numbers stay in the implementations of the ports."""
     if source.path == IMPLEMENTS_PORTS or source.layer in {"cli", "testing"}:
         return
-    tree = source.tree
-    origins = import_origins(tree)
+    origins = import_origins(source)
     # `asyncio.sleep(0)` passes no time: it only lets other tasks run.
-    yields = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and is_zero(n.args)]
-    for node in ast.walk(tree):
+    yields = [n.func for n in source.nodes if isinstance(n, ast.Call) and is_zero(n.args)]
+    for node in source.nodes:
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         name = full_name(node, origins)
@@ -74,8 +73,8 @@ def threads(source: Source) -> Iterator[str]:
     """The runtime takes threads, locks, clocks and loops from its host's `System`: that can be simulated."""
     if source.layer != "runtime" or source.path == IMPLEMENTS_PORTS:
         return
-    origins = import_origins(source.tree)
-    for node in ast.walk(source.tree):
+    origins = import_origins(source)
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "everstep.runtime.system":
             if source.path != WITHOUT_A_HOST:
                 yield f"{source.at(node.lineno)}: ask services.system, not {node.module}"
@@ -85,10 +84,10 @@ def threads(source: Source) -> Iterator[str]:
                 yield f"{source.at(node.lineno)}: {name} belongs behind ports/system.py"
 
 
-def import_origins(tree: ast.Module) -> dict[str, str]:
+def import_origins(source: Source) -> dict[str, str]:
     """Map each imported name to what it stands for: `dt` to `datetime`, `sleep` to `time.sleep`."""
     origins: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             origins |= {a.asname or a.name: a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -124,7 +123,7 @@ def prints(source: Source) -> Iterator[str]:
     """Only the command line talks to a terminal."""
     if source.layer == "cli":
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{source.at(node.lineno)}: only cli prints"
 
@@ -146,7 +145,7 @@ def long_functions(source: Source) -> Iterator[str]:
 
 def swallowed_errors(source: Source) -> Iterator[str]:
     """No one catches everything and goes on as if nothing had happened."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.ExceptHandler(type=caught, body=body) if is_broad(caught) and all(map(is_idle, body)):
                 yield f"{source.at(node.lineno)}: an error is swallowed here"
@@ -169,7 +168,7 @@ def is_idle(statement: ast.stmt) -> bool:
 
 
 def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS))
+    return (node for node in source.nodes if isinstance(node, FUNCTIONS))
 
 
 Check = Callable[[Source], Iterator[str]]

@@ -130,7 +130,7 @@ MAY_USE: dict[str, set[str]] = {
 
 def imported_names(source: Source) -> Iterator[tuple[int, str]]:
     """Yield the line and the full dotted name of every import, wherever in the file it stands."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, alias.name) for alias in names)

@@ -110,7 +110,7 @@ def test_longer_words_are_left_alone(text: str) -> None:
 
 def late_events(source: Source) -> Iterator[str]:
     """Name each log line that does not say the event first."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="log"), attr=level),
