@@ -1,6 +1,6 @@
-"""One store for places that keep named bytes: folders, buckets, repositories.
+"""One store for places that keep named bytes: folders, buckets, repositories. `memory:` is one, too.
 
 Read `bucket` first (what such a place must do), then `drafts` (every rule of a run's log) and `store`.
-`names` says what lies where, `lines` appends to logs; `readable` and `scribe` write checkpoints as JSON
-for people.
+`names` says what lies where, `lines` appends to logs, and `logs` keeps them; `readable` and `scribe` write
+checkpoints as JSON for people.
 """

@@ -15,7 +15,6 @@ from everstep.stores.columns import to_int, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket, Listed
 
-_STORAGE = "objects"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TIME = 8
 """The bytes before an artifact that say when it was put. What was removed is left without any."""
@@ -23,6 +22,9 @@ _TIME = 8
 
 class ObjectBlobs:
     """Keeps artifacts beside the runs of a bucket."""
+
+    storage = "objects"
+    """What their references say."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._bucket = bucket
@@ -37,7 +39,7 @@ class ObjectBlobs:
         named = data if plain is None else plain
         digest = hashlib.sha256(named).hexdigest()
         self._put(digest, header + data)
-        return ArtifactRef(_STORAGE, digest, len(named), content_type, digest)
+        return ArtifactRef(self.storage, digest, len(named), content_type, digest)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
         self._put(_checked(ref.checksum), stored)

@@ -19,7 +19,8 @@ from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import Standing, read, sealed
-from everstep.stores.objects.lines import Line, Lines
+from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.logs import Line
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 _PENDING = timedelta(seconds=30)

@@ -12,20 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from everstep.engine.commits import followed, judge
 from everstep.errors import EverstepError, StateCorrupted, StoreUnavailable
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
-from everstep.ports.store import RunRow
+from everstep.ports.store import Commit, RunRow
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.bucket import Bucket, Found
+from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.drafts import Draft, Reader, taken
-from everstep.stores.objects.entries import Entry, Standing, WaitMark, decode, encode, read, sealed
+from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, read, sealed
+from everstep.stores.objects.logs import Line, Logs
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -36,47 +37,15 @@ _TRIES = 200
 _AT_ONCE = 16
 
 
-class Head(NamedTuple):
-    """The newest entry of a run that was seen."""
-
-    place: int
-    standing: Standing
-
-
-class Line:
-    """What a client knows of one run."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.head: Head | None = None
-        self.rows: dict[str, tuple[int, WaitRow]] = {}
-        self.counts: dict[int, int] = {}
-        """The newest checkpoint at places that were looked for."""
-        self.beat: Lease | None = None
-        """The lease as it was last seen prolonged."""
-        self.read: dict[int, Found] | None = None
-        """What was read at its places while it is believed; none while every call looks anew."""
-
-    def move(self, place: int, standing: Standing) -> None:
-        if self.head is None or place > self.head.place:
-            self.head = Head(place, standing)
-
-    @property
-    def standing(self) -> Standing | None:
-        """How the run stands; none if it is not there, or was removed."""
-        standing = self.head.standing if self.head is not None else None
-        return None if standing is None or standing.gone else standing
-
-
 class Lines:
     """The logs of all runs of a bucket."""
 
-    def __init__(self, bucket: Bucket, clock: Clock) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock, logs: Logs) -> None:
         self.bucket = bucket
+        self.logs = logs
         self._clock = clock
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._lock = threading.Lock()
-        self._last_tick = 0
         self._flows: set[str] = set()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -84,16 +53,8 @@ class Lines:
         return time_for_store(self._clock) or self.bucket.now()
 
     def tick(self) -> int:
-        """Return a number that rises, and follows the time of the place."""
-        return self.ticks(1)[0]
-
-    def ticks(self, many: int) -> range:
-        """Return so many of them, reserved for this caller."""
-        now = to_int(self.bucket.now()) or 0
-        with self._lock:
-            first = max(self._last_tick + 1, now)
-            self._last_tick = first + many - 1
-            return range(first, first + many)
+        """Return a number that rises."""
+        return self.logs.numbers(1)[0]
 
     def each(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
         """Do something for each; at once where every call waits for the network."""
@@ -148,51 +109,37 @@ class Lines:
         finally:
             line.read = None
 
-    def found(self, run_id: str, place: int) -> Found | None:
-        """Return what stands at a place, as it was read before if the run is believed."""
-        read = self.known(run_id).read
-        if read is not None and place in read:
-            return read[place]
-        there = self.bucket.get(names.place_name(run_id, place))
-        if read is not None and there is not None:
-            read[place] = there
-        return there
-
     def look(self, line: Line) -> None:
         """Find the end of a log."""
         if line.head is not None:
             for _ in range(_STEPS):
-                place = line.head.place + 1
-                there = self.bucket.get(names.place_name(line.run_id, place))
-                if there is None:
+                if not self._see(line, line.head.place + 1):
                     return
-                self._see(line, place, there.data)
-        found = self.bucket.names(
-            names.log_prefix(line.run_id),
-            after=names.place_name(line.run_id, line.head.place) if line.head is not None else "",
-        )
-        if found:
-            self.see(line, names.place_of(found[-1]))
+        last = self.logs.last(line, line.head.place if line.head is not None else 0)
+        if last:
+            self.see(line, last)
 
     def see(self, line: Line, place: int) -> None:
         """Read what stands at a place that was found to be the end of a log."""
-        there = self.bucket.get(names.place_name(line.run_id, place))
-        self._see(line, place, b"" if there is None else there.data)
+        if not self._see(line, place):
+            line.move(place, self._before(line, place, str(self._missing(line, place))))
 
-    def _see(self, line: Line, place: int, data: bytes) -> None:
-        """Take note of what stands at the end of a log, or that it cannot be read."""
+    def _see(self, line: Line, place: int) -> bool:
+        """Take note of what stands at the end of a log, or that it cannot be read; false if nothing does."""
         try:
-            entry = decode(data, self._where(names.place_name(line.run_id, place)))
+            entry = self.logs.at(line, place, anew=True)
         except StateCorrupted as damage:
             line.move(place, self._before(line, place, str(damage)))
-        else:
+            return True
+        if entry is not None:
             self._take(line, place, entry)
+        return entry is not None
 
     def _before(self, line: Line, place: int, why: str) -> Standing:
         """Return how a run stood before a damaged entry: with one more record, which is unreadable."""
         for earlier in range(place - 1, 0, -1):
             with suppress(StateCorrupted):
-                standing = self.entry(line.run_id, earlier).standing
+                standing = self.entry(line, earlier).standing
                 if standing.gone:
                     return standing
                 count = standing.row.checkpoints + 1
@@ -205,13 +152,15 @@ class Lines:
             line.rows[row.wait_id] = (place, row)
         line.move(place, entry.standing)
 
-    def entry(self, run_id: str, place: int) -> Entry:
+    def entry(self, line: Line, place: int) -> Entry:
         """Return what stands at a place that was taken."""
-        name = names.place_name(run_id, place)
-        found = self.found(run_id, place)
-        if found is None:
-            raise StateCorrupted(f"{self._where(name)} is missing.")
-        return decode(found.data, self._where(name))
+        entry = self.logs.at(line, place)
+        if entry is None:
+            raise self._missing(line, place)
+        return entry
+
+    def _missing(self, line: Line, place: int) -> StateCorrupted:
+        return StateCorrupted(f"{self._where(names.place_name(line.run_id, place))} is missing.")
 
     def _where(self, name: str) -> str:
         return f"{name} in {self.bucket.place}"
@@ -220,7 +169,7 @@ class Lines:
         """Return the row of a wait."""
         seen = line.rows.get(mark.wait_id)
         if seen is None or seen[0] != mark.place:
-            entry = self.entry(line.run_id, mark.place)
+            entry = self.entry(line, mark.place)
             self._take(line, mark.place, entry)
             seen = line.rows.get(mark.wait_id)
             if seen is None or seen[0] != mark.place:
@@ -265,6 +214,34 @@ class Lines:
         return msgspec.structs.replace(standing.row, lease=self.held(line, standing))
 
     # -- writing ------------------------------------------------------------------
+
+    def put_steps(self, commits: Sequence[Commit]) -> bool:
+        """Add plain steps of one run in the quickest way; false if they have to be judged with a look.
+
+        They are, unless each follows the newest checkpoint that is known of the run, and changes nothing else
+        of it.
+        """
+        line = self._lines.get(commits[0].run_id)
+        if line is None or line.head is None:
+            return False
+        place, before = line.head
+        if before.gone or before.waiting or not before.live:
+            return False
+        row, head, keyframe = before.row, before.head, before.keyframe
+        records = []
+        for commit in commits:
+            if commit.run_id != line.run_id or not commit.is_plain or commit.sequence != row.checkpoints + 1:
+                return False
+            if judge(commit, epoch=before.epoch, signal=row.signal, before=head, here=None) is not None:
+                return False
+            row, head = followed(row, commit), commit.checkpoint_id
+            keyframe = place + 1 if commit.keyframe else keyframe
+            records.append(Record(commit.sequence, head, commit.keyframe, bytes(commit.body)))
+        standing = msgspec.structs.replace(before, row=row, head=head, keyframe=keyframe)
+        is_added = self.logs.add_steps(line, place + 1, standing, tuple(records))
+        if is_added:
+            line.move(place + 1, standing)
+        return is_added
 
     def write(
         self,
@@ -315,13 +292,9 @@ class Lines:
         self.check_waits(draft)
         if draft.marks:
             self.bucket.mark(list(dict.fromkeys(draft.marks)))
-        name = names.place_name(line.run_id, draft.place)
-        data = encode(entry)
-        if not self.bucket.create(name, data) and not self._is_ours(name, entry):
+        if not self.logs.add(line, draft.place, entry):
             return False
         self._take(line, draft.place, entry)
-        if line.read is not None:
-            line.read[draft.place] = Found(data, "")  # no tag: it is read before it is replaced
         stale = [*draft.stale_marks(), *self._stale_beat(line, draft.before, entry.standing)]
         if stale:
             self.bucket.delete(stale)
@@ -336,10 +309,6 @@ class Lines:
             return []
         line.beat = None
         return [names.beat_name(line.run_id, had.epoch)]
-
-    def _is_ours(self, name: str, entry: Entry) -> bool:
-        found = self.bucket.get(name)
-        return found is not None and decode(found.data, self._where(name)).nonce == entry.nonce
 
     def _keep_flows(self, draft: Draft) -> None:
         for flow_hash, blueprint in draft.flows.items():

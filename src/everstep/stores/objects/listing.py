@@ -16,7 +16,8 @@ from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.drafts import index_of, names_of
 from everstep.stores.objects.entries import Standing, WaitMark
-from everstep.stores.objects.lines import Line, Lines
+from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.logs import Line
 
 _PAGE = 1000
 _CHUNK = 32

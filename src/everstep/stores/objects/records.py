@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -13,8 +13,9 @@ from everstep.errors import StateCorrupted
 from everstep.ports.store import Recoded, RecodedWait, StoredRecord
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft, unknown
-from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode
-from everstep.stores.objects.lines import Line, Lines
+from everstep.stores.objects.entries import Entry, Record, Standing
+from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.logs import Line
 
 _replace = msgspec.structs.replace
 _COMING = timedelta(minutes=10)
@@ -48,7 +49,7 @@ class Records:
         row = line.head.standing.row
         begins = line.head.standing.begins if first == row.first else self._place_at(line, first)
         ends = line.head.place if last == row.checkpoints else self._place_at(line, last)
-        entries = self._lines.each(lambda place: self._readable(line.run_id, place), range(begins, ends + 1))
+        entries = self._lines.each(lambda place: self._readable(line, place), range(begins, ends + 1))
         records = [r for entry in entries if entry is not None for r in entry.records]
         found = {r.sequence: _shown(r, row.trimmed_before) for r in records if first <= r.sequence <= last}
         if len(found) < last - first + 1 and None in entries:
@@ -57,9 +58,9 @@ class Records:
             found = lost | found
         return [found[k] for k in sorted(found)]
 
-    def _readable(self, run_id: str, place: int) -> Entry | None:
+    def _readable(self, line: Line, place: int) -> Entry | None:
         try:
-            return self._lines.entry(run_id, place)
+            return self._lines.entry(line, place)
         except StateCorrupted:
             return None
 
@@ -79,10 +80,11 @@ class Records:
 
     def _count_at(self, line: Line, place: int) -> int:
         if place not in line.counts:
-            entry = self._readable(line.run_id, place)
+            entry = self._readable(line, place)
             if entry is None:
                 return self._count_at(line, place - 1) if place > 1 else 0
-            line.counts[place] = entry.standing.row.checkpoints
+            records = entry.records
+            line.counts[place] = records[-1].sequence if records else entry.standing.row.checkpoints
         return line.counts[place]
 
     def checkpoint_at(self, run_id: str, sequence: int) -> str | None:
@@ -91,7 +93,7 @@ class Records:
         standing = line.standing
         if standing is None or not standing.row.first <= sequence <= standing.row.checkpoints:
             return None
-        entry = self._readable(run_id, self._place_at(line, sequence))
+        entry = self._readable(line, self._place_at(line, sequence))
         if entry is None:
             return None
         return next((r.checkpoint_id for r in entry.records if r.sequence == sequence), None)
@@ -115,7 +117,7 @@ class Records:
         place, standing = line.head
         place = standing.keyframe if last == standing.row.checkpoints else self._place_at(line, last)
         while place:
-            entry = self._readable(line.run_id, place)
+            entry = self._readable(line, place)
             if entry is None:
                 place -= 1
                 continue
@@ -181,19 +183,21 @@ class Records:
         marks = self._lines.bucket.names(f"{names.UNFINISHED}{names.quoted(run_id)}~")
         if standing.gone:
             places = range(1, last)
-            done = sum(self._lines.each(lambda place: self._empty(run_id, place, standing), places))
+            done = sum(self._lines.each(lambda place: self._empty(line, place, standing), places))
         else:
             before = standing.row.trimmed_before
             places = range(standing.begins, self._place_at(line, before) + 1 if before else 0)
-            done = sum(self._lines.each(lambda place: self._strip(run_id, place, before), places))
+            done = sum(self._lines.each(lambda place: self._strip(line, place, before), places))
         self._lines.bucket.delete([m for m in marks if names.read_unfinished(m).place <= last])
         return done
 
-    def _empty(self, run_id: str, place: int, standing: Standing) -> int:
+    def _empty(self, line: Line, place: int, standing: Standing) -> int:
         """Leave a place taken, and nothing there."""
-        return self._rewrite(run_id, place, lambda entry: Entry(nonce=entry.nonce, standing=standing))
+        return self._lines.logs.rewrite(
+            line, place, lambda entry: Entry(nonce=entry.nonce, standing=standing)
+        )
 
-    def _strip(self, run_id: str, place: int, before: int) -> int:
+    def _strip(self, line: Line, place: int, before: int) -> int:
         def stripped(entry: Entry) -> Entry:
             return _replace(
                 entry,
@@ -205,22 +209,7 @@ class Records:
                 ),
             )
 
-        return self._rewrite(run_id, place, stripped)
-
-    def _rewrite(self, run_id: str, place: int, change: Callable[[Entry], Entry]) -> int:
-        """Replace an entry by one that says the same; 1 if it was replaced."""
-        name = names.place_name(run_id, place)
-        found = self._lines.found(run_id, place)
-        while True:
-            if found is None:
-                return 0
-            entry = decode(found.data, name)
-            changed = change(entry)
-            if changed == entry:
-                return 0
-            if found.tag and self._lines.bucket.swap(name, encode(changed), found.tag):
-                return 1
-            found = self._lines.bucket.get(name)
+        return self._lines.logs.rewrite(line, place, stripped)
 
     # -- other bytes that mean the same --------------------------------------------------
 
@@ -235,12 +224,10 @@ class Records:
         for new in records:
             if max(row.first, row.trimmed_before) <= new.sequence <= row.checkpoints:
                 wanted.setdefault(self._place_at(line, new.sequence), []).append(new)
-        replaced = sum(
-            self._lines.each(lambda item: self._recode_at(run_id, item[0], item[1]), wanted.items())
-        )
+        replaced = sum(self._lines.each(lambda item: self._recode_at(line, item[0], item[1]), wanted.items()))
         return replaced + (self._lines.write(run_id, lambda d: _recode_waits(d, waits)) if waits else 0)
 
-    def _recode_at(self, run_id: str, place: int, records: Sequence[Recoded]) -> int:
+    def _recode_at(self, line: Line, place: int, records: Sequence[Recoded]) -> int:
         count = 0
 
         def recoded(entry: Entry) -> Entry:
@@ -256,7 +243,7 @@ class Records:
                     kept.append(old)
             return _replace(entry, records=tuple(kept))
 
-        self._rewrite(run_id, place, recoded)
+        self._lines.logs.rewrite(line, place, recoded)
         return count
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -17,8 +17,9 @@ from everstep.stores.objects.blobs import ObjectBlobs
 from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.github.bucket import GithubBucket
-from everstep.stores.objects.lines import Line, Lines
+from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import Listing, Look
+from everstep.stores.objects.logs import Line
 from everstep.stores.objects.store import ObjectStore
 from everstep.stores.objects.watch import Watch
 
@@ -46,6 +47,10 @@ class GithubStore(ObjectStore):
     def believing(self, run_id: str) -> Iterator[None]:
         with self.lines.believing(run_id):
             yield
+
+    def _put_steps(self, commits: Sequence[Commit]) -> bool:
+        with _hurry(all(commit.hurries for commit in commits)):
+            return super()._put_steps(commits)
 
     def _put_run(self, item: tuple[str, list[Commit], range]) -> list[Verdict]:
         with _hurry(all(commit.hurries for commit in item[1])):
