@@ -128,7 +128,7 @@ def _open_memory(clock: Clock) -> Opened:
     from everstep.stores.memory import MemoryStore
 
     store = MemoryStore(clock)
-    return Opened(store, store, "memory:")
+    return Opened(store, store.artifacts, "memory:")
 
 
 def _open_folder(url: str, clock: Clock, create: bool) -> Opened:

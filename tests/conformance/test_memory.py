@@ -20,7 +20,7 @@ class TestMemory(StoreConformance):
 
         def open_client() -> Opened:
             store = MemoryStore(clock, data)
-            return Opened(store, store, "memory:")
+            return Opened(store, store.artifacts, "memory:")
 
         return StoreKit(
             open_client,

@@ -16,6 +16,7 @@ from everstep.ports.store import Commit, Verdict
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
+from tests import inside_memory
 from tests.fixtures.chain_flows import BOOKS, TRIP
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -32,7 +33,8 @@ class Kept(msgspec.Struct):
 def opened(clock: ManualClock, name: str = "chain") -> MemoryStore:
     kept = msgspec.json.decode((FIXTURES / f"{name}-0.1.0.json").read_bytes(), type=Kept)
     store = MemoryStore(clock)
-    store.data.blobs.update(kept.blobs)
+    for digest, blob in kept.blobs.items():
+        inside_memory.set_blob(store.data, digest, blob)
     for commit in kept.commits:
         if store.put_blocking([commit]) != [Verdict.ACCEPTED]:  # it had another owner by then
             claim = store.lease(commit.run_id, owner="it", ttl=timedelta(seconds=9), process=None)
@@ -45,7 +47,7 @@ def opened(clock: ManualClock, name: str = "chain") -> MemoryStore:
 def test_a_chain_of_0_1_0_is_read_forked_and_gone_on_with(options: dict[str, Any]) -> None:
     clock = ManualClock()
     store = opened(clock)
-    with Host(Opened(store, store, "memory:"), clock=clock, **options) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock, **options) as host:
         assert all(one.is_sound for one in host.storage.verify())
         failed = host.history("books")[-1].error
         assert failed is not None and failed.message == "nobody pays 9"
@@ -67,7 +69,7 @@ def test_channels_streams_tasks_loops_and_waits_of_0_1_0_are_read_and_gone_on_wi
 ) -> None:
     clock = ManualClock(auto=True)
     store = opened(clock, "shapes")
-    with Host(Opened(store, store, "memory:"), clock=clock, **options) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock, **options) as host:
         for one in host.storage.verify():
             assert one.is_sound and one.newest_valid == one.checkpoints, one.flaws
         assert [c.sequence for c in host.checkpoints("short") if c.keyframe] == [3, 7]
@@ -90,27 +92,27 @@ def test_channels_streams_tasks_loops_and_waits_of_0_1_0_are_read_and_gone_on_wi
 def test_chains_of_0_1_0_keep_their_digests_under_any_key(name: str) -> None:
     clock = ManualClock()
     store = opened(clock, name)
-    with Host(Opened(store, store, "memory:"), clock=clock, encrypt=KEYS, compress=True) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=KEYS, compress=True) as host:
         runs = [run.run_id for run in host.runs()]
         before = {run: [record.digest for record in host.history(run)] for run in runs}
         host.storage.rekey()
         assert {run: [record.digest for record in host.history(run)] for run in runs} == before
         assert all(one.is_sound and not one.locked for one in host.storage.verify())
-    with Host(Opened(store, store, "memory:"), clock=clock, encrypt=False) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=False) as host:
         assert all(one.is_sound and one.locked for one in host.storage.verify())
 
 
 def test_a_chain_of_0_1_0_can_be_encrypted_and_keeps_its_digests() -> None:
     clock = ManualClock()
     store = opened(clock)
-    with Host(Opened(store, store, "memory:"), clock=clock, encrypt=KEYS) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=KEYS) as host:
         before = [record.digest for record in host.history("books")]
         done = {one.run_id: one for one in host.storage.rekey()}
         assert done["books"].checkpoints and sum(one.artifacts for one in done.values())
         assert [record.digest for record in host.history("books")] == before
         assert host.state("books")["catalogue"].startswith("2 books at 9")
-        kept = b"".join(store.data.blobs.values()) + b"".join(
-            record.body for run in store.data.runs.values() for record in run.records
+        kept = b"".join(inside_memory.blobs(store.data).values()) + b"".join(
+            record.body for run in store.data.logs for record in inside_memory.records(store.data, run)
         )
         assert b"page page" not in kept and b"cheap" not in kept
 
@@ -118,11 +120,12 @@ def test_a_chain_of_0_1_0_can_be_encrypted_and_keeps_its_digests() -> None:
 def test_a_chain_of_a_newer_everstep_fails_closed() -> None:
     clock = ManualClock()
     store = opened(clock)
-    records = store.data.runs["books"].records
-    version, *rest = msgspec.msgpack.decode(records[-1].body)
-    records[-1] = msgspec.structs.replace(records[-1], body=msgspec.msgpack.encode([version + 1, *rest]))
+    last = inside_memory.records(store.data, "books")[-1]
+    version, *rest = msgspec.msgpack.decode(last.body)
+    newer = msgspec.msgpack.encode([version + 1, *rest])
+    inside_memory.set_record(store.data, "books", last.sequence, body=newer)
     with (
-        Host(Opened(store, store, "memory:"), clock=clock, encrypt=False) as host,
+        Host(Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=False) as host,
         pytest.raises(IncompatibleVersion, match="schema version 2") as caught,
     ):
         host.state("books")

@@ -26,6 +26,7 @@ from everstep.runtime.system import SystemClock
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests import inside_memory
 from tests.integration.runtime.outage.test_store_failures import DOWN, Place
 
 OLD, NEW = {"2025": b"1" * 32}, {"2026": b"2" * 32}
@@ -304,7 +305,7 @@ class Vault:
 
     def host(self, keys: dict[str, bytes] | None = OLD, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self.data)
-        opened = killing(Opened(store, store, "memory:"), by=killer or Killer())
+        opened = killing(Opened(store, store.artifacts, "memory:"), by=killer or Killer())
         return Host(opened, clock=self.clock, encrypt=KeyRing(keys) if keys else False, compress=True)
 
     def payloads(self, run_id: str, sequence: int) -> list[bytes]:
@@ -315,11 +316,10 @@ class Vault:
         self.put_body(run_id, sequence, with_payloads(self._body(run_id, sequence), payloads))
 
     def put_body(self, run_id: str, sequence: int, body: bytes) -> None:
-        records = self.data.runs[run_id].records
-        records[sequence - 1] = msgspec.structs.replace(records[sequence - 1], body=body)
+        inside_memory.set_record(self.data, run_id, sequence, body=body)
 
     def _body(self, run_id: str, sequence: int) -> bytes:
-        return self.data.runs[run_id].records[sequence - 1].body
+        return inside_memory.records(self.data, run_id)[sequence - 1].body
 
 
 def test_a_payload_moved_to_another_run_step_or_name_does_not_open() -> None:
@@ -358,9 +358,10 @@ def test_an_artifact_under_the_name_of_another_does_not_open() -> None:
     with vault.host() as host:
         for x in (1, 2):
             host.run(Flow("big", [make]), {"x": x}, run_id=f"r{x}")
-        kept = dict(vault.data.blobs)
+        kept = inside_memory.blobs(vault.data)
         one, two = kept
-        vault.data.blobs.update({one: kept[two], two: kept[one]})
+        inside_memory.set_blob(vault.data, one, kept[two])
+        inside_memory.set_blob(vault.data, two, kept[one])
         for run_id in ("r1", "r2"):
             with pytest.raises(StateCorrupted, match="belong to another place"):
                 host.state(run_id)["big"]
@@ -377,7 +378,7 @@ def test_equal_artifacts_of_two_runs_and_a_fork_are_one_and_open_for_all() -> No
         for x in (1, 2):
             host.run(Flow("big", [make]), {"x": x}, run_id=f"r{x}")
         host.fork("r1", fork_id="fork")
-        assert len(vault.data.blobs) == 1
+        assert len(inside_memory.blobs(vault.data)) == 1
         assert {host.state(r)["big"] for r in ("r1", "r2", "fork")} == {"9" * 600_000}
 
 
@@ -401,7 +402,7 @@ def test_a_damaged_record_gives_a_named_error_never_another_value(
     whole: tuple[Vault, dict[str, Any]], data: st.DataObject
 ) -> None:
     vault, values = whole
-    records = list(vault.data.runs["a"].records)
+    records = inside_memory.records(vault.data, "a")
     sequence = data.draw(st.integers(1, len(records)))
     body = bytearray(records[sequence - 1].body)
     at = data.draw(st.integers(0, len(body) - 1))
@@ -416,7 +417,7 @@ def test_a_damaged_record_gives_a_named_error_never_another_value(
     except EverstepError as error:
         assert error.code in ("DAG-CKPT-008", "DAG-CKPT-009", "value.unreadable", "value.key_unavailable")
     finally:
-        vault.data.runs["a"].records[:] = records
+        vault.put_body("a", sequence, records[sequence - 1].body)
 
 
 # -- another key ------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from everstep.errors import EverstepError, StateCorrupted, StoreError
 from everstep.graph.compile.blueprint import read_plan
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
+from everstep.stores.objects import names
+from everstep.stores.objects.entries import sealed
 from everstep.testing import ManualClock
 from tests.integration.runtime.outage.test_spool import spooled
 from tests.integration.runtime.outage.test_store_failures import Place
@@ -86,13 +88,13 @@ def test_a_damaged_structure_is_refused_by_name() -> None:
 def test_a_structure_whose_bytes_are_others_is_refused_before_it_is_read() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    with Host(Opened(store, store, "memory:"), clock=clock) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock) as host:
         host.run(FLOW, {"a": 1}, run_id="A")
-    structure = store.data.blueprints[FLOW.plan.hash]
-    store.data.blueprints[FLOW.plan.hash] = msgspec.json.encode(
-        {**msgspec.json.decode(structure), "tasks": ["twice"]}
-    )
-    with Host(Opened(store, store, "memory:"), clock=clock) as host:
+    name, known = names.flow_name(FLOW.plan.hash), store.lines.flow(FLOW.plan.hash)
+    assert known is not None
+    altered = msgspec.json.encode({**msgspec.json.decode(known.blueprint), "tasks": ["twice"]})
+    store.bucket.put(name, sealed(msgspec.msgpack.encode(msgspec.structs.replace(known, blueprint=altered))))
+    with Host(Opened(store, store.artifacts, "memory:"), clock=clock) as host:
         with pytest.raises(StateCorrupted, match="structure of flow 'f' was altered"):
             host.state("A")
         assert [flaw.kind.value for flaw in host.storage.verify("A")[0].flaws] == ["blueprint"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from everstep.codec.wire import wire as as_json
 from everstep.model.leases import Process
-from tests.integration.runtime.integrity.vandals import InMemory
+from tests.integration.runtime.integrity.vandals_of_objects import InMemory
 from tests.integration.server.serving import (
     KEY,
     NO_SUCH_WAIT,
@@ -357,7 +357,7 @@ async def test_a_run_is_pinned_unpinned_and_erased(s: Serving) -> None:
 async def test_a_damaged_run_is_refused_and_falls_back_where_asked(s: Serving) -> None:
     waiting = await s.halted(cool_down)
     store: Any = s.host._services.store
-    vandal = InMemory(store.data)
+    vandal = InMemory(store.data, s.host.clock)
     last = (await s.host.info(waiting.run_id)).checkpoints
     vandal.write(waiting.run_id, last, b"no record")
     path = f"/runs/{waiting.run_id}/resume"

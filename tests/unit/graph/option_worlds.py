@@ -130,7 +130,7 @@ class World:
         for process in range(5):
             self._life.killer = Killer(kill if process == 0 else None, act=crash)
             store = MemoryStore(self.clock, self.data)
-            opened = killing(Opened(store, store, "memory:"), by=self._life.killer)
+            opened = killing(Opened(store, store.artifacts, "memory:"), by=self._life.killer)
             with Host(opened, clock=self.clock, on_event=self._listener, **SERVICES) as host:
                 try:
                     self._drive(host)

@@ -45,7 +45,7 @@ def test_a_store_that_keeps_no_waits_says_so_before_the_run(part: Any, said: str
     flow = Flow("f", [part], durability="strong")
     clock = ManualClock()
     store = Forgetful(clock)
-    with Host(Opened(store, store, "forgetful:"), clock=clock) as host:
+    with Host(Opened(store, store.artifacts, "forgetful:"), clock=clock) as host:
         found = [d for d in validate(flow, host).errors if d.node == part.name]
         assert [d.code for d in found] == ["DAG-CKPT-003"] and said in found[0].message
         with pytest.raises(ServiceMissing):

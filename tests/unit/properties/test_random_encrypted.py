@@ -12,6 +12,7 @@ from everstep.codec.records import unseal
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from everstep.testing.killing import Killer, killing
+from tests import inside_memory
 from tests.unit.properties.flows import Built, Case, Log, cases
 from tests.unit.properties.test_random_flows import every_put, examples
 from tests.unit.properties.test_random_migrations import (
@@ -34,22 +35,23 @@ class Locked(World):
 
     def host(self, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self.data)
-        opened = killing(Opened(store, store, "memory:"), by=killer or Killer())
+        opened = killing(Opened(store, store.artifacts, "memory:"), by=killer or Killer())
         return Host(opened, clock=self.clock, encrypt=self.keys, compress=True)
 
     def keys_used(self) -> set[str]:
         """Return the ids of the keys of all that is kept, `-` for what has none."""
-        kept = [*self.data.blobs.values()]
-        for run in self.data.runs.values():
-            before: bytes | None = None if run.row.forked_at is not None else b""
-            for stored in run.records:
+        kept = [*inside_memory.blobs(self.data).values()]
+        for run_id in self.data.logs:
+            is_fork = inside_memory.row(self.data, run_id).forked_at is not None
+            before: bytes | None = None if is_fork else b""
+            for stored in inside_memory.records(self.data, run_id):
                 if before is None:  # of a fork's first record only its payloads are wanted
                     kept += msgspec.msgpack.decode(stored.body)[4]
                     continue
                 opened = unseal(stored.body, "it", before)
                 before = opened.digest
                 kept += opened.payloads
-        for wait in self.data.waits.rows.values():
+        for wait in inside_memory.waits(self.data):
             kept += [wait.details] + ([] if wait.answer is None else [wait.answer])
         return {_key_of(payload) for payload in kept}
 

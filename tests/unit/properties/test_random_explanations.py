@@ -10,6 +10,7 @@ from everstep.graph.compile.plan import Plan
 from everstep.registry import Opened
 from everstep.results import Event
 from everstep.stores.memory import MemoryStore
+from tests import inside_memory
 from tests.unit.properties.flows import Built, Case, Log, cases
 from tests.unit.properties.test_random_flows import every_put, examples
 from tests.unit.properties.test_random_migrations import RENAMEABLE, is_under_way, renames
@@ -19,14 +20,14 @@ from tests.unit.properties.worlds import RUN, TAG, World, around
 
 def check(world: World, built: Built, log: Log) -> tuple[int, int, int]:
     """Resume, and compare with what was explained; returns how much was skipped, started, waited for."""
-    before = [record.body for record in world.data.runs[RUN].records]
+    before = [record.body for record in inside_memory.records(world.data, RUN)]
     events: list[Event] = []
     store = MemoryStore(world.clock, world.data)
-    with Host(Opened(store, store, "memory:"), clock=world.clock, on_event=events.append) as host:
+    with Host(Opened(store, store.artifacts, "memory:"), clock=world.clock, on_event=events.append) as host:
         told = host.explain(RUN, built.flow)
         assert host.explain(RUN, built.flow) == told
         assert not events and not log.begun
-        assert [record.body for record in world.data.runs[RUN].records] == before
+        assert [record.body for record in inside_memory.records(world.data, RUN)] == before
         assert not told.missing and told.compat.verdict == "continues"
         now = world.clock.now()
         host.resume(RUN, built.flow)

@@ -31,6 +31,7 @@ from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.stores.memory import MemoryData
+from tests import inside_memory
 from tests.unit.properties.flows import Built, Case, Log, cases
 from tests.unit.properties.worlds import RUN, World, around, plain, seen, without
 
@@ -89,8 +90,8 @@ def test_a_run_that_failed_ends_after_a_resume_like_one_that_did_not(case: Case,
 
 
 def links(data: MemoryData, run_id: str = RUN) -> list[Link]:
-    run = data.runs[run_id]
-    return [Link(run.row, stored, Codecs(bytes)) for stored in run.records]
+    row = inside_memory.row(data, run_id)
+    return [Link(row, stored, Codecs(bytes)) for stored in inside_memory.records(data, run_id)]
 
 
 def fold(data: MemoryData, plan: Plan, chain: list[Link]) -> Rehydrated:
@@ -102,7 +103,7 @@ class _Blobs:
         self._data = data
 
     def get_checkpoint_blob(self, ref: Any) -> bytes:
-        return self._data.blobs[ref.key]
+        return inside_memory.blobs(self._data)[ref.key]
 
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
@@ -229,7 +230,7 @@ DATAFLOW = ["plain", "spread", "sub", "over", "over_sub", "group"]
 
 
 def bodies_of(data: MemoryData, run_id: str = RUN) -> list[bytes]:
-    return [stored.body for stored in data.runs[run_id].records]
+    return [stored.body for stored in inside_memory.records(data, run_id)]
 
 
 @examples(60)
@@ -333,7 +334,7 @@ def test_a_run_goes_on_and_can_be_forked_after_a_clean_up(
     world = World(case)
     with every_put(keyframes=True):
         crashed = world.live(at=at) is None
-        assume(RUN in world.data.runs)
+        assume(inside_memory.has_run(world.data, RUN))
         with world.host() as host:
             removed = host.retention.clean_up(RUN, keep=keep)
             info, built = host.info(RUN), Built(case)

@@ -13,6 +13,7 @@ from everstep import Node, migrate
 from everstep.graph.compile.plan import Plan
 from everstep.model.compat import Compatibility
 from everstep.testing.killing import Crashed, Killer, crash
+from tests import inside_memory
 from tests.unit.properties.flows import Built, Case, Log, cases
 from tests.unit.properties.test_random_flows import every_put, examples
 from tests.unit.properties.test_random_waits import SOME_WAITING, WHIMS
@@ -63,7 +64,7 @@ def resumed(world: World, built: Built, at: int | None = None) -> dict[str, Any]
 
 
 def is_under_way(world: World) -> bool:
-    return RUN in world.data.runs and not world.data.runs[RUN].row.status.is_final
+    return inside_memory.has_run(world.data, RUN) and not inside_memory.row(world.data, RUN).status.is_final
 
 
 @examples(60)

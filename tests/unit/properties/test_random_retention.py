@@ -278,7 +278,7 @@ def in_memory() -> Callable[[ManualClock], Opened]:
 
     def open_it(clock: ManualClock) -> Opened:
         store = MemoryStore(clock, data)
-        return Opened(store, store, "memory:")
+        return Opened(store, store.artifacts, "memory:")
 
     return open_it
 

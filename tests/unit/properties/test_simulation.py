@@ -23,6 +23,7 @@ from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests import inside_memory
 
 RUN = "run-1"
 EXAMPLES = 3000 if os.environ.get("EVERSTEP_SOAK") == "1" else 240
@@ -131,7 +132,7 @@ class World:
 
     def host(self, killer: Killer) -> Host:
         store = MemoryStore(self.clock, self.data)
-        return Host(killing(Opened(store, store, "memory:"), by=killer), clock=self.clock)
+        return Host(killing(Opened(store, store.artifacts, "memory:"), by=killer), clock=self.clock)
 
     def live(self, log: Log, at: int | None = None) -> dict[str, Any] | None:
         """Run or resume; none if the process crashed."""
@@ -148,7 +149,7 @@ class World:
 
     def recorded(self) -> set[tuple[str, int, int]]:
         """Return the attempts that are in the chain."""
-        if RUN not in self.data.runs:
+        if not inside_memory.has_run(self.data, RUN):
             return set()
         with self.host(Killer()) as host:
             return {(s.path, s.visit, s.attempts) for r in host.history(RUN) for s in r.steps if s.ended_at}

@@ -16,6 +16,7 @@ from everstep.results import RunResult
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests import inside_memory
 from tests.unit.properties.flows import Built, Case, Log, number_in
 
 RUN = "run-1"
@@ -35,7 +36,9 @@ class World:
 
     def host(self, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self.data)
-        return Host(killing(Opened(store, store, "memory:"), by=killer or Killer()), clock=self.clock)
+        return Host(
+            killing(Opened(store, store.artifacts, "memory:"), by=killer or Killer()), clock=self.clock
+        )
 
     def inputs(self) -> dict[str, Any]:
         return {"x": self.case.x}
@@ -68,7 +71,7 @@ class World:
 
     def recorded(self, run_id: str = RUN) -> tuple[set[tuple[str, int]], set[tuple[str, int, int]]]:
         """Return the visits that are completed in the chain or wait, and the attempts that failed."""
-        if run_id not in self.data.runs:
+        if not inside_memory.has_run(self.data, run_id):
             return set(), set()
         with self.host() as host:
             steps = [step for record in host.history(run_id) for step in record.steps if step.ended_at]

@@ -20,7 +20,7 @@ LEASE = Lease("other", "me", 1, datetime(2030, 1, 1, tzinfo=UTC), None)
 def test_a_crash_while_a_lease_is_renewed_is_one_of_the_drive(at: str) -> None:
     clock, killer = ManualClock(auto=True), Killer(at, act=crash)
     memory = MemoryStore(clock)
-    opened = killing(Opened(memory, memory, "memory:"), by=killer)
+    opened = killing(Opened(memory, memory.artifacts, "memory:"), by=killer)
     store = opened.store
     assert isinstance(store, BlockingKillingStore)
 

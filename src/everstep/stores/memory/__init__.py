@@ -1,9 +1,8 @@
 """`memory:` keeps runs in this process: for tests, for trying things out, and as the base of a toy store.
 
-Begin with `store`. `runs` has the records of one run, `waits` what runs wait for, `retention` what removes
-them.
+It is the store of `stores.objects`; `store` has only where things lie.
 """
 
-from everstep.stores.memory.store import MemoryData, MemoryStore
+from everstep.stores.memory.store import MemoryBucket, MemoryData, MemoryLogs, MemoryStore
 
-__all__ = ["MemoryData", "MemoryStore"]
+__all__ = ["MemoryBucket", "MemoryData", "MemoryLogs", "MemoryStore"]

@@ -23,7 +23,9 @@ class World:
 
     def host(self, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self._data)
-        return Host(killing(Opened(store, store, "memory:"), by=killer or Killer()), clock=self.clock)
+        return Host(
+            killing(Opened(store, store.artifacts, "memory:"), by=killer or Killer()), clock=self.clock
+        )
 
     def crash_at(self, flow: Flow, point: int | str, run_id: str = "r", **inputs: Any) -> None:
         """Run a flow up to a point, die there, and let its lease run out."""

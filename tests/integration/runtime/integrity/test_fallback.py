@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +21,7 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests import inside_memory
 from tests.integration.runtime.integrity.test_verify_damage import Place, flipped
 
 pytestmark = pytest.mark.servers
@@ -269,12 +269,11 @@ class Life:
                 host.run(FLOW, {"x": 1, "broken": True}, run_id="A")
         FIXED.append(True)
         self.clock.advance(3600)
-        records = self.data.runs["A"].records
-        records[3] = msgspec.structs.replace(records[3], body=b"x")
+        inside_memory.set_record(self.data, "A", 4, body=b"x")
 
     def host(self, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self.data)
-        opened = killing(Opened(store, store, "memory:"), by=killer or Killer())
+        opened = killing(Opened(store, store.artifacts, "memory:"), by=killer or Killer())
         return Host(opened, clock=self.clock, encrypt=False, compress=False)
 
     def fall_back(self, killer: Killer | None = None) -> bool:
@@ -334,7 +333,7 @@ def test_killed_at_any_write_workers_bring_the_fork_to_its_end() -> None:
         FIXED.clear()
         life = Life(is_running=True)
         assert not life.fall_back(Killer(at, act=crash))
-        forked = forked or "A-from-3" in life.data.runs
+        forked = forked or inside_memory.has_run(life.data, "A-from-3")
         with life.host() as host:
             host.work([FLOW], until_idle=True)
             runs = {run.run_id: run.status.value for run in host.runs()}
@@ -348,6 +347,7 @@ def test_killed_at_any_write_workers_bring_the_fork_to_its_end() -> None:
 
 FILE = """
 from everstep import Flow, node
+from tests import inside_memory
 
 @node(output="b", effects="effectful", idempotency_key="auto")
 def send(x: int) -> int:

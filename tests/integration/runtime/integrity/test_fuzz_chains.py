@@ -20,6 +20,7 @@ from everstep.registry import Opened
 from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
+from tests import inside_memory
 from tests.unit.codec.fuzzing import IS_SOAK
 
 TRIES = 3000 if IS_SOAK else 50
@@ -92,7 +93,9 @@ def chain_with(keyframes: bool) -> tuple[MemoryStore, ManualClock]:
     with pytest.MonkeyPatch.context() as patch:
         if keyframes:
             patch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
-        with Host(Opened(store, store, "memory:"), clock=clock, encrypt=False, compress=False) as host:
+        with Host(
+            Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=False, compress=False
+        ) as host:
             host.run(FLOW, {"x": 1}, run_id="r")
             host.answer(host.waits("r")[0].id, {"approved": True})
             host.resume("r", FLOW)
@@ -150,7 +153,7 @@ def looks(host: Host) -> list[Callable[[], object]]:
 def test_a_record_that_was_hashed_may_say_anything(keyframes: bool) -> None:
     chance = Random(11 if not IS_SOAK else None)
     store, clock = chain_with(keyframes)
-    whole = list(store.data.runs["r"].records)
+    whole = inside_memory.records(store.data, "r")
     refused = 0
     for number in range(TRIES):
         seed = chance.randrange(10**9)
@@ -163,8 +166,7 @@ def test_a_record_that_was_hashed_may_say_anything(keyframes: bool) -> None:
 
 def one_try(chance: Random, whole: list[Any], store: MemoryStore, clock: ManualClock) -> int:
     """Twist one record and look at it in every way; returns how often that was refused."""
-    data, refused = store.data, 0
-    row = data.runs["r"].row
+    row, refused = inside_memory.row(store.data, "r"), 0
     count = chance.randrange(2, len(whole) + 1)
     seen = glance(whole[count - 1].body, "it")
     header = twisted(msgspec.msgpack.decode(seen.header), chance)
@@ -173,16 +175,12 @@ def one_try(chance: Random, whole: list[Any], store: MemoryStore, clock: ManualC
     digest = hashlib.sha256(before + raw).digest()
     kept = before if seen.record.keyframe else b""
     body = msgspec.msgpack.encode([1, digest, kept, raw, seen.payloads])
-    fresh = MemoryStore(clock)
-    fresh.data.blueprints.update(data.blueprints)
-    fresh.data.blobs.update(data.blobs)
-    run = type(data.runs["r"])(row, 1, 1)
-    run.row = msgspec.structs.replace(
+    row = msgspec.structs.replace(
         row, checkpoints=count, status=chance.choice([row.status, seen.record.status]), lease=None
     )
-    run.records = [*whole[: count - 1], msgspec.structs.replace(whole[count - 1], body=body)]
-    fresh.data.runs["r"] = run
-    with Host(Opened(fresh, fresh, "memory:"), clock=clock, encrypt=False, compress=False) as host:
+    records = [*whole[: count - 1], msgspec.structs.replace(whole[count - 1], body=body)]
+    fresh = inside_memory.run_with(clock, store.data, row, records)
+    with Host(Opened(fresh, fresh.artifacts, "memory:"), clock=clock, encrypt=False, compress=False) as host:
         for look in looks(host):
             try:
                 look()

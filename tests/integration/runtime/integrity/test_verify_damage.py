@@ -15,12 +15,12 @@ from everstep.codec.records import glance, seal
 from everstep.registry import Opened
 from everstep.results import Verified
 from everstep.runtime.drive import chain_writer
-from everstep.stores.memory import MemoryStore
+from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.objects.cloud.address import read_address
 from everstep.stores.objects.cloud.bucket import Cloud
 from everstep.testing import ManualClock
-from tests.integration.runtime.integrity.vandals import InMemory, InPostgres, InRedis, InSqlite, Vandal
-from tests.integration.runtime.integrity.vandals_of_objects import InObjects
+from tests.integration.runtime.integrity.vandals import InPostgres, InRedis, InSqlite, Vandal
+from tests.integration.runtime.integrity.vandals_of_objects import InMemory, InObjects
 
 pytestmark = pytest.mark.servers
 
@@ -59,11 +59,11 @@ class Place:
 
     def __init__(self, url: str, tmp_path: Path) -> None:
         self.clock = ManualClock()
-        self._url: str | Opened = url
+        self._url = url
+        self._data = MemoryData()
         self.vandal: Vandal
         if url == "memory:":
-            store = MemoryStore(self.clock)
-            self._url, self.vandal = Opened(store, store, url), InMemory(store.data)
+            self.vandal = InMemory(self._data, self.clock)
         elif url.startswith("sqlite"):
             self.vandal = InSqlite(tmp_path / "runs.db")
         elif url.startswith("s3"):
@@ -72,7 +72,14 @@ class Place:
             self.vandal = InPostgres(url) if url.startswith("postgres") else InRedis(url)
 
     def host(self) -> Host:
-        return Host(self._url, clock=self.clock, encrypt=False, compress=False)
+        return Host(self._opened(), clock=self.clock, encrypt=False, compress=False)
+
+    def _opened(self) -> str | Opened:
+        """Return a client that has seen nothing yet."""
+        if self._url != "memory:":
+            return self._url
+        store = MemoryStore(self.clock, self._data)
+        return Opened(store, store.artifacts, self._url)
 
     def verify(self, run_id: str) -> Verified:
         with self.host() as host:

@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
-import msgspec
 import psycopg
 import redis
 
-from everstep.model.enums import Status
-from everstep.model.waits import WaitStatus
-from everstep.ports.store import StoredRecord
-from everstep.stores.memory import MemoryData
 from everstep.stores.postgres.address import read_address as read_postgres
 from everstep.stores.redis.address import read_address as read_redis
 
@@ -46,73 +41,6 @@ class Vandal(Protocol):
 
     def change_blob(self, change: Callable[[bytes], bytes | None]) -> None:
         """Replace the only artifact, or remove it."""
-
-
-class InMemory:
-    def __init__(self, data: MemoryData) -> None:
-        self._data = data
-
-    def body(self, run: str, place: int) -> bytes:
-        record = self._record(run, place)
-        return record.digest or record.body
-
-    def _record(self, run: str, place: int) -> StoredRecord:
-        return next(r for r in self._data.runs[run].records if r.sequence == place)
-
-    def _replace(self, run: str, place: int, **fields: Any) -> None:
-        records, old = self._data.runs[run].records, self._record(run, place)
-        records[records.index(old)] = msgspec.structs.replace(old, **fields)
-
-    def write(self, run: str, place: int, body: bytes) -> None:
-        is_stub = self._record(run, place).is_stub
-        self._replace(run, place, **({"digest": body} if is_stub else {"body": body}))
-
-    def delete(self, run: str, place: int) -> None:
-        self._data.runs[run].records.remove(self._record(run, place))
-
-    def swap(self, run: str, one: int, other: int) -> None:
-        records = self._data.runs[run].records
-        a, b = self._record(run, one), self._record(run, other)
-        i, k = records.index(a), records.index(b)
-        records[i] = msgspec.structs.replace(b, sequence=one)
-        records[k] = msgspec.structs.replace(a, sequence=other)
-
-    def repeat(self, run: str, place: int) -> None:
-        kept = self._data.runs[run]
-        last = kept.records[-1].sequence
-        for record in kept.records[::-1]:
-            if record.sequence > place:
-                self._replace(run, record.sequence, sequence=record.sequence + 1)
-        again = msgspec.structs.replace(self._record(run, place), sequence=place + 1)
-        kept.records.append(again)
-        kept.records.sort(key=lambda record: record.sequence)
-        kept.row = msgspec.structs.replace(kept.row, checkpoints=last + 1)
-
-    def set_row(self, run: str, **fields: Any) -> None:
-        kept = self._data.runs[run]
-        if "status" in fields:
-            fields["status"] = Status(fields["status"])
-        kept.row = msgspec.structs.replace(kept.row, **fields)
-
-    def set_wait(self, wait_id: str, **fields: Any) -> None:
-        if "status" in fields:
-            fields["status"] = WaitStatus(fields["status"])
-        rows = self._data.waits.rows
-        rows[wait_id] = msgspec.structs.replace(rows[wait_id], **fields)
-
-    def delete_wait(self, wait_id: str) -> None:
-        del self._data.waits.rows[wait_id]
-
-    def delete_blueprint(self, flow_hash: str) -> None:
-        del self._data.blueprints[flow_hash]
-
-    def change_blob(self, change: Callable[[bytes], bytes | None]) -> None:
-        [(key, old)] = self._data.blobs.items()
-        new = change(old)
-        if new is None:
-            del self._data.blobs[key]
-        else:
-            self._data.blobs[key] = new
 
 
 class InTables:

@@ -9,9 +9,12 @@ import msgspec
 
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.system import Clock
+from everstep.stores.memory import MemoryBucket, MemoryData
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, Record, decode, encode
+from tests import inside_memory
 
 _replace = msgspec.structs.replace
 _TIME = 8
@@ -145,6 +148,22 @@ class InObjects:
             self._bucket.delete([name])
         else:
             self._bucket.put(name, found.data[:_TIME] + new)
+
+
+class InMemory(InObjects):
+    """The same on a store in memory, whose entries are not encoded."""
+
+    def __init__(self, data: MemoryData, clock: Clock) -> None:
+        super().__init__(MemoryBucket(data, clock))
+        self._data = data
+
+    def _log(self, run: str) -> dict[str, Entry]:
+        found = enumerate(inside_memory.entries(self._data, run), 1)
+        return {names.place_name(run, place): entry for place, entry in found}
+
+    def _keep(self, name: str, entry: Entry, **changes: Any) -> None:
+        run, place = names.unquoted(name.split("/")[1]), names.place_of(name)
+        inside_memory.keep(self._data, run, place, _replace(entry, **changes))
 
 
 def _moved(entry: Entry, **row: Any) -> Any:

@@ -453,9 +453,9 @@ def test_a_store_that_cannot_remove_runs_is_no_place_for_rules(clock: ManualCloc
 
     store = Keeping(clock)
     with pytest.raises(BadRequest, match="cannot pin or remove"):
-        Host(Opened(store, store, "memory:"), clock=clock, retention=Retention(keep_last=1))
+        Host(Opened(store, store.artifacts, "memory:"), clock=clock, retention=Retention(keep_last=1))
     with (
-        Host(Opened(store, store, "memory:"), clock=clock) as host,
+        Host(Opened(store, store.artifacts, "memory:"), clock=clock) as host,
         pytest.raises(BadRequest, match="cannot pin or remove"),
     ):
         host.retention.gc()

@@ -43,7 +43,7 @@ def opener(kind: str, folder: Path) -> Open:
 
     def open_it(clock: ManualClock) -> Opened:
         store = MemoryStore(clock, data)
-        return Opened(store, store, "memory:")
+        return Opened(store, store.artifacts, "memory:")
 
     return open_it
 
