@@ -422,7 +422,9 @@ def _refusals(n: Node, place: Place) -> list[Refusal]:
     """Return what a node cannot have in a place; of what it can have nowhere the flow it is in has told."""
     of = Of.GATE if n.is_gate else Of.NODE
     anywhere = refusals(of, Place.PLAIN, n)
-    return [r for r in refusals(of, place, n) if place is Place.PLAIN or r not in anywhere]
+    return (
+        list(anywhere) if place is Place.PLAIN else [r for r in refusals(of, place, n) if r not in anywhere]
+    )
 
 
 def _clashes(keys: Mapping[str, Any], inner: Plan) -> list[str]:

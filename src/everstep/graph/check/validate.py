@@ -266,11 +266,13 @@ def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
 def _collected(it: Subject) -> Iterator[Diagnostic]:
     """A map that collects errors gives them to its readers, among the values."""
     for prefix, plan in it.plans:
-        for reader in plan.nodes:
+        collecting = {
+            i for i, n in enumerate(plan.nodes) if n.over is not None and n.over.on_error is OnError.COLLECT
+        }
+        for reader in plan.nodes if collecting else ():
             for p in reader.params if reader.inner is None else ():
-                for w in plan.writers.get(p.source, ()) if not may_hold(p.hint, ItemError) else ():
-                    over = plan.nodes[w].over
-                    if over is None or over.on_error is not OnError.COLLECT:
+                for w in sorted(collecting.intersection(plan.writers.get(p.source, ()))):
+                    if may_hold(p.hint, ItemError):
                         continue
                     path, by = prefix + reader.name, prefix + plan.paths[w]
                     message = (
@@ -299,11 +301,14 @@ def _lost_results(it: Subject) -> Iterator[Diagnostic]:
 def _unstorable(it: Subject) -> Iterator[Diagnostic]:
     """A node whose hint says that it returns what no codec takes would fail once it has run."""
     known = it.offers.objection if it.offers is not None else None
+    judged: dict[int, Any] = {id(UNKNOWN): None}
     for path, n in it.nodes if it.mode is not Mode.OFF else ():
         is_kept = n.outputs and not n.may_be_transient and it.hidden.get(path) is not False
         if not is_kept or n.inner is not None or n.halts or n.is_built_in:
             continue
-        found = unstorable(n.returns, known or _PLAIN_VALUES.objection)
+        if (hint := id(n.returns)) not in judged:
+            judged[hint] = unstorable(n.returns, known or _PLAIN_VALUES.objection)
+        found = judged[hint]
         if found is None:
             continue
         _, (reason, fix) = found

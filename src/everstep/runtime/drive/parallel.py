@@ -199,22 +199,24 @@ class Crew:
         if self._timer is None:
             self._timer = self._loop.call_later(PATIENCE, self._staff)
             self._is_timed = True
-        for _ in range(min(len(self._waiting), _FEW - self._threads)):
-            self._hire()
+        self._hire(_FEW)
 
     def _staff(self) -> None:
         self._timer = None
         with self._lock:
             self._is_timed = False
-        for _ in range(min(len(self._waiting), self._most - self._threads)):
-            self._hire()
+        self._hire(self._most)
         if self._done:
             self._report()
 
-    def _hire(self) -> None:
+    def _hire(self, most: int) -> None:
+        """Have a thread for each call that waits; one without a call takes another before it ends."""
         with self._lock:
-            self._threads += 1
-        self._pool.submit(self._work)
+            free = self._threads - len(self._making)
+            wanted = max(0, min(len(self._waiting) - free, most - self._threads))
+            self._threads += wanted
+        for _ in range(wanted):
+            self._pool.submit(self._work)
 
     def _work(self) -> None:
         while True:

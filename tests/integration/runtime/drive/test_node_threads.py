@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Flow, Host, Status, node
+from everstep import END, AsyncHost, Flow, Host, Status, ifelse, node
 from everstep.runtime.drive.node_threads import NodeThreads
 from everstep.runtime.system import RealSystem
 
@@ -103,3 +104,25 @@ def test_one_that_was_given_up_on_and_ends_after_all_leaves_its_place_to_the_oth
     assert stuck.result(20)
     assert [threads.submit(lambda: 2).result(20) for _ in range(3)] == [2, 2, 2]
     threads.shutdown()
+
+
+def test_sync_nodes_one_after_the_other_share_a_few_threads() -> None:
+    names = set[str]()
+
+    @node(output="i")
+    def count(i: int) -> int:
+        names.add(threading.current_thread().name)
+        return i + 1
+
+    @ifelse(when_true="count", when_false=END)
+    def more(i: int) -> bool:
+        return i < 500
+
+    async def run() -> None:
+        async with AsyncHost("memory:") as host:
+            assert (await host.run(Flow("loop", [count >> more], entry="count", max_steps=2000), {"i": 0}))[
+                "i"
+            ] == 500
+
+    asyncio.run(run())
+    assert len(names) < 12
