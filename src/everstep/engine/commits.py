@@ -57,13 +57,18 @@ def judge_base(commit: Commit, *, has_parent: bool, base: str | None) -> Verdict
 
 def admitted(commit: Commit, now: datetime) -> RunRow:
     """Return the row of a run that an accepted commit admits."""
+    return followed(first_row(commit, now), commit)
+
+
+def first_row(commit: Commit, now: datetime) -> RunRow:
+    """Return the row of a run as its admission makes it, before what else the commit says of it."""
     admission = commit.admission
     assert admission is not None
     lease = None
     if admission.owner is not None:
         expires_at = now + admission.ttl
         lease = Lease(commit.run_id, admission.owner, commit.epoch, expires_at, admission.process)
-    row = RunRow(
+    return RunRow(
         run_id=commit.run_id,
         flow_id=admission.flow_id,
         flow_version=admission.flow_version,
@@ -78,7 +83,6 @@ def admitted(commit: Commit, now: datetime) -> RunRow:
         priority=admission.priority,
         group=admission.group,
     )
-    return followed(row, commit)
 
 
 def followed(row: RunRow, commit: Commit) -> RunRow:

@@ -18,14 +18,13 @@ from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 from everstep.stores.postgres.columns import read_text, run_row, text
 from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.waits import WaitTable
+from everstep.stores.tables import FoundRun
 
 Claims = list[tuple[RunRow, Lease]]
 Row = tuple[Any, ...]
 LaneKey = tuple[int, str, str]
 Found = tuple[int, int, str]
 """Since when a run is due, its key and its id."""
-_EPOCH_AT, _OWNER, _EXPIRES, _CLAIMED_AT, _HEAD, _NOW = 9, 10, 11, 14, 24, 25
-"""Where these stand in a row of runs that the store's time follows."""
 SPARE = 32
 """How many more runs are chosen than are wanted: other workers may be about to take the first ones."""
 _LOOK = 200
@@ -46,17 +45,17 @@ class Wish(NamedTuple):
 
 
 def judge(row: Row, owner: str, ttl: timedelta, process: Process | None, void_epoch: int | None) -> Lease:
-    """Return the lease that a claimant gets, or raise `LeaseConflict`."""
-    run = run_row(row)
+    """Return the lease that a claimant gets, or raise `LeaseConflict`; the store's time ends the row."""
+    run, held = run_row(row), FoundRun.of(row).held
     return leases.claim(
         run.lease,
         run_id=run.run_id,
         owner=owner,
         process=process,
-        now=to_time(row[_NOW]) or EPOCH,
+        now=to_time(row[-1]) or EPOCH,
         ttl=ttl,
-        newest_epoch=row[_EPOCH_AT],
-        has_progressed=run.checkpoints > row[_CLAIMED_AT],
+        newest_epoch=held.epoch,
+        has_progressed=run.checkpoints > held.claimed_sequence,
         void_epoch=void_epoch,
     )
 
@@ -64,7 +63,9 @@ def judge(row: Row, owner: str, ttl: timedelta, process: Process | None, void_ep
 def claim_values(row: Row, granted: Lease) -> Row:
     """Return what the query `claim` takes to grant a lease on the run as it was judged."""
     lease = (granted.epoch, text(granted.owner), to_int(granted.expires_at), process_text(granted.process))
-    return (row[0], *lease, granted.takeovers, row[_HEAD], row[_EPOCH_AT], row[_OWNER], row[_EXPIRES])
+    found = FoundRun.of(row)
+    judged = (found.held.epoch, found.held.owner, found.held.expires_at)
+    return (found.key, *lease, granted.takeovers, found.newest, *judged)
 
 
 class DueRuns:
@@ -163,7 +164,7 @@ class DueRuns:
                 [to_int(lease.expires_at) for _, lease in claimed],
                 [lease.takeovers for _, lease in claimed],
                 process_text(claimed[0][1].process),
-                [row[_HEAD] for row, _ in claimed],
+                [FoundRun.of(row).newest for row, _ in claimed],
             ),
         )
 

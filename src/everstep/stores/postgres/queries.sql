@@ -3,7 +3,7 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: put_group
 -- Idle workers hear of it when the transaction is committed, if the fourth names where to tell.
-SELECT {schema}.put_2($1, $2, $3, $4);
+SELECT {schema}.put_5($1, $2, $3, $4);
 
 -- name: records
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
@@ -46,10 +46,8 @@ WHERE wait_id = $1 AND details = $2 AND answer IS NOT DISTINCT FROM $3;
 
 -- name: restore_run
 -- Waits for a client that restores or admits a run of this id at the same time.
-INSERT INTO {schema}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-                           epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
-                           priority, run_group, needs_repair, pinned)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+INSERT INTO {schema}.runs OVERRIDING USER VALUE
+SELECT * FROM json_populate_record(NULL::{schema}.runs, $1::text::json)
 ON CONFLICT (run_id) DO NOTHING RETURNING run_key;
 
 -- name: restart_epochs
@@ -60,7 +58,7 @@ INSERT INTO {schema}.checkpoints (run_key, sequence, checkpoint_id, keyframe, bo
 SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::boolean[], $5::bytea[]);
 
 -- name: restore_waits
-SELECT {schema}.follow_1($1, 0, NULL, NULL, $2::text::json, NULL, NULL);
+SELECT {schema}.open_5($1, NULL, $2::text::json);
 
 -- name: taken_waits
 SELECT wait_id, token_hash FROM {schema}.waits WHERE wait_id = ANY ($1) OR token_hash = ANY ($2) LIMIT 1;
@@ -424,10 +422,10 @@ DELETE FROM {schema}.checkpoints WHERE run_key = $1;
 DELETE FROM {schema}.runs WHERE run_key = $1;
 
 -- name: tombstone
-SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM {schema}.tombstones WHERE run_id = $1;
+SELECT {tombstone} FROM {schema}.tombstones WHERE run_id = $1;
 
 -- name: tombstones
-SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM {schema}.tombstones
+SELECT {tombstone} FROM {schema}.tombstones
 WHERE ($1::text IS NULL OR flow_id = $1)
   AND ($2::text IS NULL OR number < (SELECT number FROM {schema}.tombstones WHERE run_id = $2))
 ORDER BY number DESC LIMIT $3;

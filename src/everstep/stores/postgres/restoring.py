@@ -13,7 +13,7 @@ from everstep.ports.restoring import (
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.postgres.artifacts import MOST
-from everstep.stores.postgres.columns import read_text, restored_values, run_row, text, waits_text
+from everstep.stores.postgres.columns import read_text, run_row, run_text, text, waits_text
 from everstep.stores.postgres.connections import Connection, rows
 
 _BATCH_BYTES = 8 << 20
@@ -26,7 +26,7 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
         if run.row.forked_at is not None and not _has_base(db, sql, run):
             return _judged(db, sql, run) or Restored.NO_BASE
         rows(db, sql["forget"], ([text(run.row.run_id)],))
-        inserted = rows(db, sql["restore_run"], restored_values(run.row))
+        inserted = rows(db, sql["restore_run"], (run_text(run.row.changed(lease=None), 0),))
         if not inserted:
             return _judged(db, sql, run) or Restored.TAKEN
         _check_waits(db, sql, run)

@@ -17,18 +17,24 @@ from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.failures import explain
+from everstep.stores.tables import RUN_COLUMNS, TOMBSTONES, WAITS
 
 _HERE = Path(__file__).parent
 _LOCK = 0x65766572
 """'ever': who migrates holds this advisory lock."""
-_RUN = """run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at,
-ended_at, epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at,
-trimmed_before, adopted_at, runs.priority, runs.run_group, needs_repair, pinned,
-(SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key)"""
-_WAIT = """run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler,
-schedule_id, notifies, notified_at, token_hash, token_expires_at, generation, single_use, waits.status,
-settled_at, settled_by, answer"""
+_RUN = ", ".join(("run_key", *(f"runs.{name}" for name in RUN_COLUMNS)))
+_NEWEST = "(SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key)"
+_WAIT = ", ".join(("run_id", *(f"waits.{name}" for name in WAITS.names)))
 _NOW = "(SELECT coalesce($1::bigint, {schema}.now_1()))"
+
+
+_MEANINGS = {
+    "{run}": f"{_RUN}, {_NEWEST}",
+    "{wait}": _WAIT,
+    "{tombstone}": ", ".join(TOMBSTONES.names),
+    "{now}": _NOW,
+}
+"""What names in braces stand for in `queries.sql`, besides the schema."""
 
 
 class Migration(NamedTuple):
@@ -50,7 +56,7 @@ def read_queries(at: Address) -> dict[str, str]:
 
 
 def _filled(text: str, at: Address) -> str:
-    for name, meaning in (("{run}", _RUN), ("{wait}", _WAIT), ("{now}", _NOW)):
+    for name, meaning in _MEANINGS.items():
         text = text.replace(name, meaning)
     return text.replace("{schema}", at.quoted_schema)
 

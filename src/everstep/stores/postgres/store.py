@@ -11,7 +11,6 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
-from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -40,7 +39,7 @@ from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
 from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
-from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text
+from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, tombstone
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
@@ -384,11 +383,11 @@ class PostgresStore:
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = await self._rows("tombstone", text(run_id))
-        return _tombstone(found[0]) if found else None
+        return tombstone(found[0]) if found else None
 
     async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
         narrowed = (some_text(wanted.flow_id), some_text(wanted.before), wanted.limit)
-        return [_tombstone(row) for row in await self._rows("tombstones", *narrowed)]
+        return [tombstone(row) for row in await self._rows("tombstones", *narrowed)]
 
     async def forget(self, run_ids: Sequence[str]) -> int:
         return len(await self._rows("forget", [text(run_id) for run_id in run_ids]))
@@ -437,18 +436,3 @@ class PostgresStore:
 def _makes_due(commit: Commit) -> bool:
     """True if the run is due, now or at a time it names."""
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)
-
-
-def _tombstone(row: tuple[Any, ...]) -> Tombstone:
-    try:
-        run_id, flow_id, created, erased, reason, summary = row
-        return Tombstone(
-            run_id=read_text(run_id),
-            flow_id=read_text(flow_id),
-            created_at=to_time(created) or EPOCH,
-            erased_at=to_time(erased) or EPOCH,
-            reason=read_text(reason),
-            summary=summary,
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from everstep.engine.commits import answers_signal, closes_waits, gives_back
+from everstep.engine.commits import answers_signal, closes_waits, first_row, gives_back
 from everstep.errors import StateCorrupted
-from everstep.model.enums import Status
 from everstep.model.fleet import Quota
 from everstep.model.leases import Lease, Process
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
-from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
+from everstep.model.removal import Tombstone
+from everstep.model.waits import WaitChange, WaitRow
+from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
+from everstep.stores.tables import Converts, Rows, Table
 
 Hash = dict[bytes, bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,7 +95,7 @@ def _brings(commit: Commit) -> bytes:
     """Return what a commit changes besides adding a record; nothing for most."""
     more: dict[str, Any] = {}
     if commit.admission is not None:
-        more["admission"] = _admission(commit.admission)
+        more["admission"] = _admission(commit, commit.admission)
     if commit.status is not None:
         more["status"] = commit.status.value
         more["gives_back"] = gives_back(commit.status)
@@ -103,7 +104,7 @@ def _brings(commit: Commit) -> bytes:
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
     if commit.waits:
-        more["waits"] = [flat(wait_fields(wait)) for wait in commit.waits]
+        more["waits"] = [wait_fields(wait) for wait in commit.waits]
     if commit.closed:
         more["closed"] = commit.closed
     if commit.adopts is not None:
@@ -121,63 +122,49 @@ def as_text(data: bytes) -> msgspec.Raw:
     return msgspec.Raw(b"\xdb" + len(data).to_bytes(4) + data)
 
 
-def _admission(a: Admission) -> dict[str, Any]:
+def _admission(commit: Commit, a: Admission) -> dict[str, Any]:
     told = {
+        "fields": run_fields(first_row(commit, a.created_at)),
         "flow": a.flow_id,
-        "version": a.flow_version,
         "hash": a.flow_hash,
         "structure": as_text(a.blueprint),
-        "created": str(micros(a.created_at)),
         "parent": a.parent_run_id,
         "forked": a.forked_at,
         "owner": a.owner,
         "ttl": span(a.ttl),
         "process": as_text(process_text(a.process)) if a.process is not None else None,
-        "priority": a.priority,
-        "group": a.group,
     }
     return {name: value for name, value in told.items() if value is not None}
 
 
+def run_fields(row: RunRow) -> list[Any]:
+    """Return what is kept of a run that is new here, apart from its lease."""
+    return _flat(_RUNS.kept(row))
+
+
 def run_row(run_id: str, row: Hash) -> RunRow:
     try:
-        return _read_run(run_id, row)
+        return _RUNS.row(
+            [row.get(name) for name in _RUN_NAMES],
+            run_id=run_id,
+            checkpoints=int(row[b"head"]),
+            lease=_lease(run_id, row),
+        )
     except (ValueError, KeyError, OverflowError, msgspec.DecodeError) as error:
         raise StateCorrupted(f"the row of run {run_id!r} was altered: {error!r}.") from error
 
 
-def _read_run(run_id: str, row: Hash) -> RunRow:
-    lease = None
-    if b"owner" in row:
-        process = row.get(b"process")
-        lease = Lease(
-            run_id,
-            row[b"owner"].decode(),
-            int(row[b"epoch"]),
-            moment(row[b"expires"]),
-            msgspec.json.decode(process, type=Process) if process is not None else None,
-            int(row.get(b"takeovers", 0)),
-        )
-    return RunRow(
-        run_id=run_id,
-        flow_id=row[b"flow"].decode(),
-        flow_version=row[b"version"].decode(),
-        flow_hash=row[b"hash"].decode(),
-        parent_run_id=row[b"parent"].decode() if b"parent" in row else None,
-        status=Status(row[b"status"].decode()),
-        created_at=moment(row[b"created"]),
-        ended_at=_time(row, b"ended"),
-        checkpoints=int(row[b"head"]),
-        lease=lease,
-        signal=Signal(row[b"signal"].decode()) if b"signal" in row else None,
-        acked_at=_time(row, b"acked"),
-        forked_at=int(row[b"forked"]) if b"forked" in row else None,
-        trimmed_before=int(row.get(b"trimmed", 0)),
-        adopted_at=int(row[b"adopted"]) if b"adopted" in row else None,
-        priority=int(row.get(b"priority", 0)),
-        group=row[b"group"].decode() if b"group" in row else None,
-        needs_repair=row[b"repair"].decode() if b"repair" in row else None,
-        pinned=row[b"pinned"].decode() if b"pinned" in row else None,
+def _lease(run_id: str, row: Hash) -> Lease | None:
+    if b"owner" not in row:
+        return None
+    process = row.get(b"process")
+    return Lease(
+        run_id,
+        row[b"owner"].decode(),
+        int(row[b"epoch"]),
+        moment(row[b"expires"]),
+        msgspec.json.decode(process, type=Process) if process is not None else None,
+        int(row.get(b"takeovers", 0)),
     )
 
 
@@ -192,73 +179,24 @@ def quota_text(quotas: Mapping[str, Quota]) -> bytes:
     return _encode(told) if told else b""
 
 
-def _time(row: Hash, name: bytes) -> datetime | None:
-    found = row.get(name)
-    return moment(found) if found is not None else None
-
-
-_CHANGEABLE = {
-    "token_hash": "token",
-    "token_expires_at": "token_expires",
-    "generation": "generation",
-    "single_use": "single_use",
-    "schedule_id": "schedule",
-    "notified_at": "notified",
-    "details": "details",
-    "due_at": "due",
-}
-"""What a change may give, and the field that keeps it."""
-
-
-def wait_fields(wait: WaitRow) -> dict[str, Any]:
+def wait_fields(wait: WaitRow) -> list[Any]:
     """Return what is kept of a wait besides its run, its id first."""
-    return {
-        "wait": wait.wait_id,
-        "flow": wait.flow_id,
-        "path": wait.path,
-        "visit": wait.visit,
-        "kind": wait.kind,
-        "opened": wait.opened_at,
-        "details": wait.details,
-        "due": wait.due_at,
-        "scheduler": wait.scheduler,
-        "schedule": wait.schedule_id,
-        "notifies": wait.notifies,
-        "notified": wait.notified_at,
-        "token": wait.token_hash,
-        "token_expires": wait.token_expires_at,
-        "generation": wait.generation,
-        "single_use": wait.single_use,
-        "status": wait.status.value,
-        "settled": wait.settled_at,
-        "by": wait.settled_by.value if wait.settled_by is not None else None,
-        "answer": wait.answer,
-    }
+    return _flat(_WAITS.kept(wait))
 
 
-def flat(fields: dict[str, Any]) -> list[Any]:
+def _flat(fields: Mapping[str, Any]) -> list[Any]:
     """Return names and values in turn as a script takes them; what is none is left out."""
-    return [part for name, value in fields.items() if value is not None for part in (name, _packable(value))]
-
-
-def _packable(value: Any) -> str | msgspec.Raw:
-    text = _text(value)
-    return as_text(text) if isinstance(text, bytes) else text
-
-
-def _text(value: Any) -> str | bytes:
-    if isinstance(value, datetime):
-        return str(micros(value))
-    return value if isinstance(value, (str, bytes)) else str(int(value))
+    return [part for name, value in fields.items() if value is not None for part in (name, value)]
 
 
 def wait_changes(change: WaitChange) -> list[str | bytes]:
     """Return the names and values of what a change gives; no value for what it takes away."""
     told: list[str | bytes] = []
-    for given, name in _CHANGEABLE.items():
-        value = getattr(change, given)
+    for column in _WAIT_TABLE.columns:
+        value = getattr(change, column.field, msgspec.UNSET)
         if value is not msgspec.UNSET:
-            told += (name, b"" if value is None else marked(_text(value)))
+            kept = value if isinstance(value, bytes | None) else _KEEP.get(column.kind, str)(value)
+            told += (column.name, marked(kept))
     return told
 
 
@@ -273,33 +211,79 @@ def wait_row(row: Hash) -> WaitRow | None:
     if not row:
         return None
     try:
-        return _read_wait(row)
+        return _WAITS.row([row.get(name) for name in _WAIT_NAMES], run_id=row[b"run"].decode())
     except (ValueError, KeyError, OverflowError) as error:
         name = row.get(b"wait", b"?").decode(errors="replace")
         raise StateCorrupted(f"the row of wait {name!r} was altered: {error!r}.") from error
 
 
-def _read_wait(row: Hash) -> WaitRow:
-    return WaitRow(
-        wait_id=row[b"wait"].decode(),
-        run_id=row[b"run"].decode(),
-        flow_id=row[b"flow"].decode(),
-        path=row[b"path"].decode(),
-        visit=int(row[b"visit"]),
-        kind=row[b"kind"].decode(),
-        opened_at=moment(row[b"opened"]),
-        details=row[b"details"],
-        due_at=_time(row, b"due"),
-        scheduler=row[b"scheduler"].decode(),
-        schedule_id=row[b"schedule"].decode() if b"schedule" in row else None,
-        notifies=row[b"notifies"] == b"1",
-        notified_at=_time(row, b"notified"),
-        token_hash=row.get(b"token"),
-        token_expires_at=_time(row, b"token_expires"),
-        generation=int(row[b"generation"]),
-        single_use=row[b"single_use"] == b"1",
-        status=WaitStatus(row[b"status"].decode()),
-        settled_at=_time(row, b"settled"),
-        settled_by=SettledBy(row[b"by"].decode()) if b"by" in row else None,
-        answer=row.get(b"answer"),
-    )
+def tombstone(run_id: str, row: Hash) -> Tombstone:
+    """Read what is left of a run."""
+    try:
+        return _TOMBSTONES.row([row.get(name) for name in _TOMBSTONE_NAMES], run_id=run_id)
+    except (ValueError, OverflowError) as error:
+        raise StateCorrupted(f"what is left of run {run_id!r} was altered: {error!r}.") from error
+
+
+def _moment_text(at: datetime) -> str:
+    return str(micros(at))
+
+
+def _number_text(number: int) -> str:
+    return str(int(number))
+
+
+def _number_above_zero(number: int) -> str | None:
+    return str(number) if number else None
+
+
+def _is_one(value: bytes) -> bool:
+    return value == b"1"
+
+
+_RUN_TABLE = Table(
+    RunRow,
+    without=("run_id", "checkpoints", "lease"),
+    named={
+        "flow_id": "flow",
+        "flow_version": "version",
+        "flow_hash": "hash",
+        "parent_run_id": "parent",
+        "created_at": "created",
+        "ended_at": "ended",
+        "acked_at": "acked",
+        "forked_at": "forked",
+        "trimmed_before": "trimmed",
+        "adopted_at": "adopted",
+        "needs_repair": "repair",
+    },
+)
+_WAIT_TABLE = Table(
+    WaitRow,
+    without=("run_id",),
+    named={
+        "wait_id": "wait",
+        "flow_id": "flow",
+        "opened_at": "opened",
+        "due_at": "due",
+        "schedule_id": "schedule",
+        "notified_at": "notified",
+        "token_hash": "token",
+        "token_expires_at": "token_expires",
+        "settled_at": "settled",
+        "settled_by": "by",
+    },
+)
+_TOMBSTONE_TABLE = Table(
+    Tombstone,
+    without=("run_id",),
+    named={"flow_id": "flow", "created_at": "created", "erased_at": "erased"},
+)
+_RUN_NAMES, _WAIT_NAMES, _TOMBSTONE_NAMES = (
+    [name.encode() for name in table.names] for table in (_RUN_TABLE, _WAIT_TABLE, _TOMBSTONE_TABLE)
+)
+_KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
+_READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
+_RUNS = Rows(_RUN_TABLE, keep={**_KEEP, int: _number_above_zero}, read=_READ)
+_WAITS = Rows(_WAIT_TABLE, keep=_KEEP, read=_READ)
+_TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=_KEEP, read=_READ)

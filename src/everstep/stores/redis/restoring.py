@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from everstep.ports.restoring import EPOCHS_OF_A_LIFE, Restored, WholeRun, judge_there
-from everstep.ports.store import RunRow, StoredRecord
+from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.redis.blobs import MOST
-from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, flat, packed, wait_fields
+from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, packed, run_fields, wait_fields
 from everstep.stores.redis.wire import Argument
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -34,9 +34,9 @@ def restore(call: Callable[..., Any], run: WholeRun) -> Restored:
 def _arguments(run: WholeRun) -> list[Argument]:
     brings: dict[str, Any] = {
         "epochs": EPOCHS_OF_A_LIFE,
-        "fields": flat(_fields(run.row)),
+        "fields": run_fields(run.row),
         "waits": [
-            {"id": wait.wait_id, "fields": flat(wait_fields(wait))}
+            {"id": wait.wait_id, "fields": wait_fields(wait)}
             | ({} if wait.token_hash is None else {"token": as_text(wait.token_hash)})
             for wait in run.waits
         ],
@@ -59,24 +59,3 @@ def _record(record: StoredRecord) -> bytes:
     if record.digest is not None:
         return packed(STUB, record.checkpoint_id, record.digest)
     return packed(KEYFRAME if record.keyframe else WHOLE, record.checkpoint_id, record.body)
-
-
-def _fields(row: RunRow) -> dict[str, Any]:
-    return {
-        "flow": row.flow_id,
-        "version": row.flow_version,
-        "hash": row.flow_hash,
-        "parent": row.parent_run_id,
-        "status": row.status.value,
-        "created": row.created_at,
-        "ended": row.ended_at,
-        "signal": row.signal.value if row.signal is not None else None,
-        "acked": row.acked_at,
-        "forked": row.forked_at,
-        "trimmed": row.trimmed_before or None,
-        "adopted": row.adopted_at,
-        "priority": row.priority or None,
-        "group": row.group,
-        "repair": row.needs_repair,
-        "pinned": row.pinned,
-    }

@@ -12,7 +12,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.claims import Turns
 from everstep.engine.trimming import check_trim, judge_erasure
-from everstep.errors import IncompatibleVersion, StateCorrupted, StoreError, StoreMissing
+from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -42,7 +42,6 @@ from everstep.stores.redis.fields import (
     KEYFRAME,
     STUB,
     WHOLE,
-    Hash,
     commit_arguments,
     hash_of,
     marked,
@@ -53,6 +52,7 @@ from everstep.stores.redis.fields import (
     quota_text,
     run_row,
     span,
+    tombstone,
     unpacked,
     wait_changes,
     wait_row,
@@ -415,12 +415,12 @@ class RedisStore:
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = hash_of(await self._aside("tombstone", run_id))
-        return _tombstone(run_id, found) if found else None
+        return tombstone(run_id, found) if found else None
 
     async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
         told = (wanted.limit, marked(wanted.before), marked(wanted.flow_id))
         found = await self._aside("tombstones", *told)
-        return [_tombstone(name.decode(), hash_of(flat)) for name, flat in found]
+        return [tombstone(name.decode(), hash_of(flat)) for name, flat in found]
 
     async def forget(self, run_ids: Sequence[str]) -> int:
         gone: int = await self._aside("forget", *run_ids)
@@ -483,17 +483,3 @@ class RedisStore:
 def _waits(found: Sequence[Sequence[bytes]]) -> Waits:
     rows = [wait_row(hash_of(flat)) for flat in found]
     return [row for row in rows if row is not None]
-
-
-def _tombstone(run_id: str, row: Hash) -> Tombstone:
-    try:
-        return Tombstone(
-            run_id=run_id,
-            flow_id=row[b"flow"].decode(),
-            created_at=moment(row[b"created"]),
-            erased_at=moment(row[b"erased"]),
-            reason=row[b"reason"].decode(),
-            summary=row.get(b"summary"),
-        )
-    except (ValueError, KeyError, OverflowError) as error:
-        raise StateCorrupted(f"what is left of run {run_id!r} was altered: {error!r}.") from error

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from everstep.errors import (
     StoreUnavailable,
 )
 from everstep.stores.artifacts import make_lasting
+from everstep.stores.tables import RUN_COLUMNS, RUNS, TOMBSTONES, WAITS, Column, Table
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -32,12 +34,33 @@ PAGE_SIZE = 8192
 BUSY_MS = 10_000
 HURRY_MS = 1_000
 """Busy timeout; the shorter one when the commit can be spooled."""
+_NEWEST = (
+    "(SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)"
+)
+_MEANINGS = {
+    "{run}": ", ".join(("run_key", *RUN_COLUMNS, _NEWEST)),
+    "{run_columns}": ", ".join(RUN_COLUMNS),
+    "{run_values}": ", ".join(f":{name}" for name in RUN_COLUMNS),
+    "{wait}": ", ".join(("run_id", *(f"waits.{name}" for name in WAITS.names))),
+    "{wait_columns}": ", ".join(WAITS.names),
+    "{wait_values}": ", ".join(f":{name}" for name in WAITS.names),
+    "{tombstone}": ", ".join(TOMBSTONES.names),
+}
+"""What names in braces stand for in `queries.sql`."""
+_TABLES: dict[str, Table[Any]] = {"runs": RUNS, "waits": WAITS, "tombstones": TOMBSTONES}
+_COLUMNS_THERE = (
+    "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
+)
+_KINDS = {int: "INTEGER", bool: "INTEGER", datetime: "INTEGER", bytes: "BLOB"}
+"""How SQLite keeps what is no text."""
 
 
 @cache
 def read_queries() -> dict[str, str]:
     """Return the named queries of `queries.sql`, stripped of what the statement cache would compare."""
     text = (_HERE / "queries.sql").read_text()
+    for name, meaning in _MEANINGS.items():
+        text = text.replace(name, meaning)
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
     bodies = (re.sub(r"--.*", "", body) for body in parts[1::2])
     return {name: " ".join(body.split()).rstrip(";") for name, body in zip(parts[::2], bodies, strict=True)}
@@ -80,6 +103,26 @@ def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     if version < _newest():
         migrate(connection, path)
+    if _missing_columns(connection):
+        transact(connection, lambda: _add_columns(connection))
+
+
+def _missing_columns(connection: apsw.Connection) -> list[tuple[str, Column]]:
+    """Return the columns that a file of an earlier release has not got, each with its table."""
+    there = set(rows(connection, _COLUMNS_THERE))
+    return [
+        (name, column)
+        for name, table in _TABLES.items()
+        for column in table.columns
+        if (name, column.name) not in there
+    ]
+
+
+def _add_columns(connection: apsw.Connection) -> None:
+    """Add what is missing. The schema keeps its number: earlier releases refuse a file with a newer one."""
+    for table, column in _missing_columns(connection):
+        kind = _KINDS.get(column.kind, "TEXT")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
 
 def _use_wal(connection: apsw.Connection, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import apsw
 
 from everstep.model.enums import Status
@@ -15,20 +17,32 @@ def list_runs(db: apsw.Connection, sql: dict[str, str], wanted: RunFilter) -> li
     status = wanted.status.value if wanted.status is not None else None
     bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
     more = (wanted.parent_run_id, wanted.needs_repair, wanted.pinned)
-    return [run_row(row) for row in rows(db, sql[_query(wanted)], (*bindings, *more))]
+    return [run_row(row) for row in rows(db, listing_of(sql, wanted), (*bindings, *more))]
 
 
-def _query(wanted: RunFilter) -> str:
+def listing_of(sql: dict[str, str], wanted: RunFilter) -> str:
+    """Return the query that lists such runs."""
+    return _filled(sql["runs"], *_way(wanted))
+
+
+def _way(wanted: RunFilter) -> tuple[str, str]:
+    """Return the index that leads to the fewest other runs, if it must be named, and what it asks for."""
     if wanted.run_id is not None:
-        return "run_if"
+        return "", "run_id = ?2"
     if wanted.parent_run_id is not None:
-        return "forks"
+        return "", "parent_run_id = ?6"
     if wanted.needs_repair:
-        return "damaged_runs"
+        return "runs_damaged", "needs_repair IS NOT NULL"
     if wanted.pinned:
-        return "pinned_runs"
+        return "runs_pinned", "pinned IS NOT NULL"
     if wanted.status is Status.RUNNING:
-        return "running_runs"
+        return "runs_by_lease", "status = 'running'"
     if wanted.status not in (None, Status.COMPLETED):
-        return "runs_of_status"
-    return "runs" if wanted.flow_id is None else "runs_of_flow"
+        return "runs_by_status", "status <> 'running' AND status <> 'completed' AND status = ?3"
+    return ("", "TRUE") if wanted.flow_id is None else ("runs_by_flow", "flow_id = ?1")
+
+
+@cache
+def _filled(query: str, index: str, condition: str) -> str:
+    named = f"INDEXED BY {index}" if index else ""
+    return query.replace("{index}", named).replace("{condition}", condition)

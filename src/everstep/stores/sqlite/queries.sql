@@ -20,12 +20,11 @@ SET status = ?2, ended_at = ?3, owner = iif(?4, NULL, owner), expires_at = iif(?
     process = iif(?4, NULL, process), signal = iif(?5, NULL, signal)
 WHERE run_key = ?1;
 
--- name: admit
-INSERT INTO runs (run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
-                  epoch, owner, expires_at, process, claimed_sequence, forked_at, priority, run_group)
-SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
-       ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = ?1)
+-- name: insert_run
+-- Admitted or restored. No key is given twice.
+INSERT INTO runs (run_key, {run_columns})
+SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1, {run_values}
+FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = :run_id)
 ON CONFLICT DO NOTHING;
 
 -- name: first_id
@@ -35,14 +34,6 @@ SELECT (SELECT checkpoint_id FROM runs JOIN checkpoints
 
 -- name: first_put
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2, ?3, ?4);
-
--- name: restore_run
-INSERT INTO runs (run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-                  epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at, priority,
-                  run_group, needs_repair, pinned)
-SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
-       ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
-FROM erased_keys;
 
 -- name: restart_epochs
 UPDATE runs SET epoch = run_key * ?2 WHERE run_key = ?1;
@@ -111,122 +102,22 @@ SELECT position FROM checkpoints
 WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 
 -- name: run
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs WHERE run_id = ?1;
+SELECT {run} FROM runs WHERE run_id = ?1;
 
 -- name: runs
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs
-WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+-- Each listing has an index of its own, and a condition that fits it.
+SELECT {run} FROM runs {index}
+WHERE {condition} AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
   AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: forks
--- Apart from the above, as are the next, so that an index is used.
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs
-WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: run_if
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs
-WHERE run_id = ?2 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: runs_of_flow
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs INDEXED BY runs_by_flow
-WHERE flow_id = ?1 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: runs_of_status
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs INDEXED BY runs_by_status
-WHERE status <> 'running' AND status <> 'completed' AND status = ?3 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: running_runs
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs INDEXED BY runs_by_lease
-WHERE status = 'running' AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: damaged_runs
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs INDEXED BY runs_damaged
-WHERE needs_repair IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
-ORDER BY run_key DESC LIMIT ?5;
-
--- name: pinned_runs
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs INDEXED BY runs_pinned
-WHERE pinned IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
-                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+                         (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: leased_runs
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs
+SELECT {run} FROM runs
 WHERE status = 'running' AND expires_at > ?1
 UNION ALL
-SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair, pinned,
-       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
-FROM runs
+SELECT {run} FROM runs
 WHERE status <> 'running' AND expires_at > ?1;
 
 -- name: live_leases
@@ -275,14 +166,12 @@ SELECT note FROM signal_notes JOIN runs USING (run_key) WHERE run_id = ?1 AND si
 UPDATE runs SET acked_at = ?2 WHERE run_id = ?1 AND acked_at IS NULL;
 
 -- name: open_wait
-INSERT INTO waits (run_key, wait_id, flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id,
-                   notifies, notified_at, token_hash, token_expires_at, generation, single_use,
-                   status, settled_at, settled_by, answer, wake_at, priority, run_group)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-       CASE WHEN runs.status <> 'halted' OR ?18 = 'closed' THEN NULL
-            WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END,
+INSERT INTO waits (run_key, {wait_columns}, wake_at, priority, run_group)
+SELECT run_key, {wait_values},
+       CASE WHEN runs.status <> 'halted' OR :status = 'closed' THEN NULL
+            WHEN :status = 'settled' THEN 0 WHEN :scheduler = '' THEN max(:due_at, 1) END,
        runs.priority, runs.run_group
-FROM runs WHERE run_key = ?1;
+FROM runs WHERE run_key = :run_key;
 
 -- name: has_waits
 SELECT 1 FROM waits WHERE run_key = ?1 LIMIT 1;
@@ -303,13 +192,13 @@ WHERE run_key = ?1 AND status IN ('open', 'settled');
 UPDATE waits SET wake_at = NULL WHERE run_key = ?1 AND status IN ('open', 'settled');
 
 -- name: wait
-SELECT run_id, waits.* FROM waits JOIN runs USING (run_key) WHERE wait_id = ?1;
+SELECT {wait} FROM waits JOIN runs USING (run_key) WHERE wait_id = ?1;
 
 -- name: wait_of_token
-SELECT run_id, waits.* FROM waits JOIN runs USING (run_key) WHERE token_hash = ?1;
+SELECT {wait} FROM waits JOIN runs USING (run_key) WHERE token_hash = ?1;
 
 -- name: waits
-SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+SELECT {wait} FROM waits CROSS JOIN runs USING (run_key)
 WHERE (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR waits.status = ?4)
   AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
@@ -317,28 +206,28 @@ ORDER BY wait_key LIMIT ?6;
 
 -- name: unclosed_waits
 -- Apart from the above, as are the next two, so that an index is used.
-SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+SELECT {wait} FROM waits CROSS JOIN runs USING (run_key)
 WHERE waits.status IN ('open', 'settled') AND waits.status = ?4
   AND (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND wait_key > coalesce((SELECT wait_key FROM waits WHERE wait_id = ?5), CASE WHEN ?5 IS NULL THEN -1 END)
 ORDER BY wait_key LIMIT ?6;
 
 -- name: waits_of_run
-SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+SELECT {wait} FROM waits CROSS JOIN runs USING (run_key)
 WHERE waits.run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
   AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3) AND (?4 IS NULL OR waits.status = ?4)
   AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
 ORDER BY wait_key LIMIT ?6;
 
 -- name: unclosed_waits_of_run
-SELECT run_id, waits.* FROM waits INDEXED BY waits_by_run CROSS JOIN runs USING (run_key)
+SELECT {wait} FROM waits INDEXED BY waits_by_run CROSS JOIN runs USING (run_key)
 WHERE waits.run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND waits.status IN ('open', 'settled')
   AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3) AND (?4 IS NULL OR waits.status = ?4)
   AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
 ORDER BY wait_key LIMIT ?6;
 
 -- name: untold_waits
-SELECT run_id, waits.* FROM waits INDEXED BY waits_untold CROSS JOIN runs USING (run_key)
+SELECT {wait} FROM waits INDEXED BY waits_untold CROSS JOIN runs USING (run_key)
 WHERE waits.status = 'open'
   AND ((notifies AND notified_at IS NULL) OR (scheduler <> '' AND due_at IS NOT NULL AND schedule_id IS NULL))
   AND (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
@@ -499,10 +388,10 @@ DELETE FROM checkpoints WHERE position BETWEEN ?1 << 32 AND (?1 + 1 << 32) - 1;
 DELETE FROM runs WHERE run_key = ?1;
 
 -- name: tombstone
-SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM tombstones WHERE run_id = ?1;
+SELECT {tombstone} FROM tombstones WHERE run_id = ?1;
 
 -- name: tombstones
-SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM tombstones
+SELECT {tombstone} FROM tombstones
 WHERE (?1 IS NULL OR flow_id = ?1)
   AND number < coalesce((SELECT number FROM tombstones WHERE run_id = ?2), CASE WHEN ?2 IS NULL THEN 1 << 62 END)
 ORDER BY number DESC LIMIT ?3;

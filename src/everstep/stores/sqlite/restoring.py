@@ -13,7 +13,7 @@ from everstep.ports.restoring import (
     wait_is_taken,
 )
 from everstep.stores.columns import check_run
-from everstep.stores.sqlite.columns import SPAN, restored_values, run_row, wait_values
+from everstep.stores.sqlite.columns import SPAN, run_row, run_values, wait_values
 from everstep.stores.sqlite.database import rows
 
 MOST = 10**9 - 2**16
@@ -38,7 +38,7 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
             return Restored.NO_BASE
     _check_waits(db, sql, run)
     db.execute(sql["unbury"], (run.row.run_id,))
-    db.execute(sql["restore_run"], restored_values(run.row))
+    db.execute(sql["insert_run"], run_values(run.row.changed(lease=None), 0))
     key = db.last_insert_rowid()
     db.execute(sql["restart_epochs"], (key, EPOCHS_OF_A_LIFE))
     for record in run.records:
@@ -46,7 +46,7 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
         kept = (key * SPAN + record.sequence, record.checkpoint_id, record.keyframe, body)
         db.execute(sql["first_put"], kept)
     for wait in run.waits:
-        db.execute(sql["open_wait"], (key, *wait_values(wait)))
+        db.execute(sql["open_wait"], wait_values(wait, key))
     for blueprint in run.blueprints:
         db.execute(sql["keep_blueprint"], blueprint)
     return Restored.RESTORED

@@ -13,7 +13,7 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
-from everstep.engine.commits import answers_signal, gives_back, judge, judge_admission, judge_base
+from everstep.engine.commits import answers_signal, first_row, gives_back, judge, judge_admission, judge_base
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.enums import Status
@@ -41,9 +41,9 @@ from everstep.ports.store import (
     no_such_run,
 )
 from everstep.ports.system import Clock
-from everstep.stores.columns import EPOCH, process_text, read_removal, read_worker, to_int, to_time
+from everstep.stores.columns import process_text, read_removal, read_worker, to_int
 from everstep.stores.sqlite.claims import DueRuns
-from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, admission_values, run_row
+from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, run_row, run_values, tombstone
 from everstep.stores.sqlite.database import (
     brief_patience,
     explain,
@@ -60,6 +60,7 @@ from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.restoring import restore
 from everstep.stores.sqlite.room import LogRoom
 from everstep.stores.sqlite.waits import WaitTable
+from everstep.stores.tables import FoundRun
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -209,8 +210,7 @@ class SqliteStore:
             refused = self._taken(commit) or self._judge_base(commit, a)
             if refused is not None:
                 return refused
-        expires = self._clock.now() + a.ttl if a.owner is not None else None
-        db.execute(sql["admit"], admission_values(commit, a, expires))
+        db.execute(sql["insert_run"], run_values(first_row(commit, self._clock.now()), commit.epoch))
         if db.changes() != 1:
             return self._taken(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
@@ -319,7 +319,7 @@ class SqliteStore:
         found = rows(self._db, self._sql["run"], (run_id,))
         if not found:
             raise no_such_run(run_id)
-        row, claimed_sequence, epoch = run_row(found[0]), found[0][14], found[0][9]
+        row, held = run_row(found[0]), FoundRun.of(found[0]).held
         granted = leases.claim(
             row.lease,
             run_id=run_id,
@@ -327,8 +327,8 @@ class SqliteStore:
             process=process,
             now=now,
             ttl=ttl,
-            newest_epoch=epoch,
-            has_progressed=row.checkpoints > claimed_sequence,
+            newest_epoch=held.epoch,
+            has_progressed=row.checkpoints > held.claimed_sequence,
             void_epoch=void_epoch,
         )
         self._db.execute(
@@ -578,11 +578,11 @@ class SqliteStore:
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = self._execute("tombstone", (run_id,))
-        return _tombstone(found[0]) if found else None
+        return tombstone(found[0]) if found else None
 
     async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
         found = self._execute("tombstones", (wanted.flow_id, wanted.before, wanted.limit))
-        return [_tombstone(row) for row in found]
+        return [tombstone(row) for row in found]
 
     async def forget(self, run_ids: Sequence[str]) -> int:
         with self._lock, plainly(self.path):
@@ -622,18 +622,3 @@ class SqliteStore:
                 if connection is not None:
                     connection.close()
             self._renewals = None  # a node's thread may outlive the store; its lease is still prolonged
-
-
-def _tombstone(row: tuple[Any, ...]) -> Tombstone:
-    try:
-        run_id, flow_id, created, erased, reason, summary = row
-        return Tombstone(
-            run_id=run_id,
-            flow_id=flow_id,
-            created_at=to_time(created) or EPOCH,
-            erased_at=to_time(erased) or EPOCH,
-            reason=reason,
-            summary=None if summary is None else memoryview(summary).tobytes(),
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error

@@ -27,7 +27,7 @@ class WaitTable:
     def take(self, run_key: int, commit: Commit) -> None:
         """Open and close what an accepted commit says."""
         for wait in commit.waits:
-            self._db.execute(self._sql["open_wait"], (run_key, *wait_values(wait)))
+            self._db.execute(self._sql["open_wait"], wait_values(wait, run_key))
         for wait_id in commit.closed:
             self._db.execute(self._sql["close_wait"], (run_key, wait_id))
 

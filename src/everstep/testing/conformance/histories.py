@@ -310,7 +310,7 @@ class History:
         base = parent.ids.get(at) if parent is not None and at is not None else None
         if parent is not None and chance.random() < 0.15:
             base = "c-other"
-        commit = Commit(
+        return Commit(
             run_id=run_id,
             sequence=(0 if at is None else at) + 1 + (at is not None and chance.random() < 0.1),
             checkpoint_id=self._new("c"),
@@ -321,11 +321,6 @@ class History:
             status=chance.choice((None, Status.RUNNING)),
             admission=admission,
         )
-        return _replace(commit, run_id=self._new("run")) if self._is_open_to_both(commit) else commit
-
-    def _is_open_to_both(self, commit: Commit) -> bool:
-        """True of a fork with the id of an erased run and a base that is not there: either may be told."""
-        return commit.run_id in self._ruled.erased and self._ruled.judge_base(commit) is not None
 
     def _fork(self) -> None:
         parent = self._missing() if self._random.random() < 0.1 else self._some_run()
@@ -396,7 +391,7 @@ class History:
 
     def _repeat(self) -> None:
         """Put again what was put before, as after a lost reply; it opens no wait a second time."""
-        found = [c for c in self._commits if not c.waits and not self._is_open_to_both(c)]
+        found = [c for c in self._commits if not c.waits]
         if found:
             self._put(self._random.choice(found[-10:]))
 

@@ -106,6 +106,22 @@ class Erasing(_Retaining):
         client.admit("other")
         assert client.listing() == ["other"]
 
+    def test_a_fork_under_an_erased_id_is_told_that_the_id_is_taken_whatever_its_base(
+        self, retaining: Client
+    ) -> None:
+        client = retaining
+        _ended(client, "gone")
+        assert _erase(client, "gone") is Erasure.ERASED
+        parent = client.admit("parent")
+        assert parent.head is not None
+        whole = fork_of(parent.head, "gone", client.clock)
+        elsewhere = fork_of(parent.head, "gone", client.clock)
+        elsewhere.base = "c-other"
+        orphan = fork_of(parent.head, "gone", client.clock, parent_run_id="unknown")
+        commits = [chain.admission() for chain in (whole, elsewhere, orphan)]
+        assert client.put(*commits) == [Verdict.EXISTS] * 3
+        assert [client.put(commit) for commit in commits] == [[Verdict.EXISTS]] * 3
+
     def test_a_group_with_an_erased_id_in_it_is_judged_one_by_one(self, retaining: Client) -> None:
         client = retaining
         _ended(client, "gone")

@@ -108,14 +108,7 @@ end
 local function admit(run_id, sequence, epoch, a)
   local row = row_of(run_id)
   local n = redis.call('INCR', P .. 'runs:number')
-  redis.call('HSET', row, 'n', n, 'flow', a.flow, 'version', a.version, 'hash', a.hash, 'status', 'running',
-    'created', a.created, 'epoch', epoch, 'claimed', sequence)
-  if a.priority ~= 0 then
-    redis.call('HSET', row, 'priority', a.priority)
-  end
-  if a.group then
-    redis.call('HSET', row, 'group', a.group)
-  end
+  redis.call('HSET', row, 'n', n, 'epoch', epoch, 'claimed', sequence, unpack(a.fields))
   if a.owner then
     local expires = whole(tonumber(clock()) + a.ttl)
     redis.call('HSET', row, 'owner', a.owner, 'expires', expires)
@@ -129,10 +122,8 @@ local function admit(run_id, sequence, epoch, a)
   redis.call('ZADD', P .. 'status:running', n, run_id)
   redis.call('ZADD', P .. 'status:running:' .. a.flow, n, run_id)
   if a.parent then
-    redis.call('HSET', row, 'parent', a.parent)
     redis.call('ZADD', P .. 'forks:' .. a.parent, n, run_id)
     if a.forked then
-      redis.call('HSET', row, 'forked', a.forked)
       redis.call('ZADD', P .. 'pins:' .. a.parent, a.forked, run_id)
     end
   end

@@ -1,0 +1,176 @@
+"""The tables of runs, waits and tombstones: their columns follow from the structs that rows are read as.
+
+A field that one of these structs gains is a column of every store with tables, and a field of every hash in
+Redis: what remains to be written is the column in the schema. It may be NULL there, as a row that an older
+client wrote has nothing in it, and is then read as the default of the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from types import UnionType
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+from everstep.model.leases import Lease, Process
+from everstep.model.removal import Tombstone
+from everstep.model.waits import WaitRow
+from everstep.ports.store import RunRow
+from everstep.stores.columns import EPOCH, process_text, to_int, to_time
+
+S = TypeVar("S", bound=msgspec.Struct)
+Convert = Callable[[Any], Any]
+Converts = Mapping[type, Convert]
+
+
+class Column(NamedTuple):
+    """One column: what it is called, which field of the struct it keeps, and what that is."""
+
+    name: str
+    field: str
+    kind: type
+    """`str`, `int`, `bool`, `bytes`, `datetime` or an enumeration of texts."""
+    nothing: Any
+    """What the field has where the column has nothing; `NODEFAULT` if it may not be empty."""
+    is_blank: bool
+    """True if nothing is kept as an empty text, not as NULL."""
+
+
+class Table(Generic[S]):
+    """The columns that keep the fields of a struct."""
+
+    def __init__(
+        self,
+        struct: type[S],
+        *,
+        without: Collection[str] = (),
+        named: Mapping[str, str] | None = None,
+        blank: Collection[str] = (),
+    ) -> None:
+        self.struct = struct
+        named = named or {}
+        self.columns = tuple(
+            Column(named.get(f.name, f.name), f.name, *_kind_of(f), f.name in blank)
+            for f in msgspec.structs.fields(struct)
+            if f.name not in without
+        )
+        self.names = tuple(column.name for column in self.columns)
+
+
+def _kind_of(field: msgspec.structs.FieldInfo) -> tuple[type, Any]:
+    kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+    [kind] = [kind for kind in kinds if kind is not type(None)]
+    is_optional = len(kinds) > 1
+    return kind, None if is_optional and field.default is msgspec.NODEFAULT else field.default
+
+
+class Rows(Generic[S]):
+    """How one store keeps the rows of a table: what it makes of each kind of value, and of what it kept."""
+
+    def __init__(self, table: Table[S], *, keep: Converts, read: Converts) -> None:
+        self._struct = table.struct
+        all_keep: Converts = {datetime: to_int, StrEnum: _value, **keep}
+        all_read: Converts = {datetime: to_time, **read}
+        self._keep = [(c.name, c.field, _keeping(c, all_keep)) for c in table.columns]
+        self._read = [(c.field, _reading(c, all_read)) for c in table.columns]
+
+    def kept(self, row: S) -> dict[str, Any]:
+        """Return what is kept of a row, by the names of its columns."""
+        return {name: keep(getattr(row, field)) for name, field, keep in self._keep}
+
+    def row(self, values: Iterable[Any], **more: Any) -> S:
+        """Return the row that was kept, with fields that have no column of their own."""
+        found = {field: read(value) for (field, read), value in zip(self._read, values, strict=True)}
+        return self._struct(**found, **more)
+
+
+def _value(member: StrEnum) -> str:
+    return member.value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _keeping(column: Column, converts: Converts) -> Convert:
+    nothing = "" if column.is_blank else None
+    convert = converts.get(StrEnum if issubclass(column.kind, StrEnum) else column.kind, _same)
+
+    def keep(value: Any) -> Any:
+        return nothing if value is None else convert(value)
+
+    return keep
+
+
+def _reading(column: Column, converts: Converts) -> Convert:
+    kind, text = column.kind, converts.get(str, _same)
+    convert = (lambda value: kind(text(value))) if issubclass(kind, StrEnum) else converts.get(kind, _same)
+
+    def read(value: Any) -> Any:
+        if value is not None and not (column.is_blank and value == ""):
+            return convert(value)
+        if column.nothing is msgspec.NODEFAULT:
+            raise ValueError(f"nothing where {column.name} belongs")
+        return column.nothing
+
+    return read
+
+
+RUNS = Table(RunRow, without=("checkpoints", "lease"), named={"group": "run_group"}, blank=("group",))
+"""Besides these a run has the columns of its lease. Its newest sequence is that of its newest record."""
+WAITS = Table(WaitRow, without=("run_id",))
+"""Besides these a wait has the key of its run."""
+TOMBSTONES = Table(Tombstone)
+
+
+class Held(NamedTuple):
+    """The columns of a run that are about its lease. The epoch stays when the lease was given back."""
+
+    epoch: int
+    owner: str | None
+    expires_at: int | None
+    process: str | None
+    takeovers: int
+    claimed_sequence: int
+    """The newest sequence when the lease was claimed."""
+
+    @classmethod
+    def of(cls, row: RunRow, epoch: int) -> Held:
+        """Return what is kept of the lease of a run that is new in this store."""
+        lease = row.lease
+        if lease is None:
+            return cls(epoch, None, None, None, 0, row.checkpoints)
+        expires_at, process = to_int(lease.expires_at), process_text(lease.process)
+        return cls(epoch, lease.owner, expires_at, process, lease.takeovers, row.checkpoints)
+
+    def lease(self, run_id: str, text: Convert | None = None) -> Lease | None:
+        """Return the lease as last claimed; none once it was given back."""
+        if self.owner is None:
+            return None
+        owner = self.owner if text is None else text(self.owner)
+        process = None if self.process is None else msgspec.json.decode(self.process, type=Process)
+        return Lease(run_id, owner, self.epoch, to_time(self.expires_at) or EPOCH, process, self.takeovers)
+
+
+RUN_COLUMNS = (*RUNS.names, *Held._fields)
+"""What an INSERT of a run names besides its key."""
+
+
+class FoundRun(NamedTuple):
+    """A row of runs as `SELECT run_key, RUN_COLUMNS, ...` finds it."""
+
+    key: int
+    values: tuple[Any, ...]
+    held: Held
+    newest: int | None
+    """Where its newest record is."""
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> FoundRun:
+        """Take a row apart; what follows the place of the newest record is left alone."""
+        after = 1 + len(RUNS.names)
+        end = after + len(Held._fields)
+        return cls(row[0], row[1:after], Held._make(row[after:end]), row[end])
