@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from types import UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -33,7 +34,7 @@ class Column(NamedTuple):
     field: str
     kind: type
     """`str`, `int`, `bool`, `bytes`, `datetime` or an enumeration of texts."""
-    nothing: Any
+    without_value: Any
     """What the field has where the column has nothing; `NODEFAULT` if it may not be empty."""
     is_blank: bool
     """True if nothing is kept as an empty text, not as NULL."""
@@ -71,52 +72,52 @@ class Rows(Generic[S]):
     """How one store keeps the rows of a table: what it makes of each kind of value, and of what it kept."""
 
     def __init__(self, table: Table[S], *, keep: Converts, read: Converts) -> None:
-        self._struct = table.struct
-        all_keep: Converts = {datetime: to_int, StrEnum: _value, **keep}
-        all_read: Converts = {datetime: to_time, **read}
-        self._keep = [(c.name, c.field, _keeping(c, all_keep)) for c in table.columns]
-        self._read = [(c.field, _reading(c, all_read)) for c in table.columns]
+        self._table = table
+        self._fields = [column.field for column in table.columns]
+        self._take = attrgetter(*self._fields)
+        self._keep = [(_keeping(c, keep), "" if c.is_blank else None) for c in table.columns]
+        self._read = [(_reading(c, read), c) for c in table.columns]
+
+    def values(self, row: S) -> list[Any]:
+        """Return what is kept of a row, in the order of its columns."""
+        pairs = zip(self._take(row), self._keep, strict=True)
+        return [nothing if value is None else keep(value) for value, (keep, nothing) in pairs]
 
     def kept(self, row: S) -> dict[str, Any]:
         """Return what is kept of a row, by the names of its columns."""
-        return {name: keep(getattr(row, field)) for name, field, keep in self._keep}
+        return dict(zip(self._table.names, self.values(row), strict=True))
 
     def row(self, values: Iterable[Any], **more: Any) -> S:
         """Return the row that was kept, with fields that have no column of their own."""
-        found = {field: read(value) for (field, read), value in zip(self._read, values, strict=True)}
-        return self._struct(**found, **more)
-
-
-def _value(member: StrEnum) -> str:
-    return member.value
+        found = [
+            column.without_value if value is None or (column.is_blank and value == "") else read(value)
+            for value, (read, column) in zip(values, self._read, strict=True)
+        ]
+        if msgspec.NODEFAULT in found:
+            missing = self._table.names[found.index(msgspec.NODEFAULT)]
+            raise ValueError(f"nothing where {missing} belongs")
+        return self._table.struct(**dict(zip(self._fields, found, strict=True)), **more)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _keeping(column: Column, converts: Converts) -> Convert:
-    nothing = "" if column.is_blank else None
-    convert = converts.get(StrEnum if issubclass(column.kind, StrEnum) else column.kind, _same)
-
-    def keep(value: Any) -> Any:
-        return nothing if value is None else convert(value)
-
-    return keep
+def _value(member: StrEnum) -> str:
+    return member.value
 
 
-def _reading(column: Column, converts: Converts) -> Convert:
-    kind, text = column.kind, converts.get(str, _same)
-    convert = (lambda value: kind(text(value))) if issubclass(kind, StrEnum) else converts.get(kind, _same)
+def _keeping(column: Column, keep: Converts) -> Convert:
+    if issubclass(column.kind, StrEnum):
+        return _value
+    return keep.get(column.kind, to_int if column.kind is datetime else _same)
 
-    def read(value: Any) -> Any:
-        if value is not None and not (column.is_blank and value == ""):
-            return convert(value)
-        if column.nothing is msgspec.NODEFAULT:
-            raise ValueError(f"nothing where {column.name} belongs")
-        return column.nothing
 
-    return read
+def _reading(column: Column, read: Converts) -> Convert:
+    kind, text = column.kind, read.get(str, _same)
+    if issubclass(kind, StrEnum):
+        return lambda value: kind(text(value))
+    return read.get(kind, to_time if kind is datetime else _same)
 
 
 RUNS = Table(RunRow, without=("checkpoints", "lease"), named={"group": "run_group"}, blank=("group",))

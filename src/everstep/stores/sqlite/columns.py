@@ -27,22 +27,21 @@ def stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stu
     return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
 
 
-def run_values(row: RunRow, epoch: int) -> dict[str, Any]:
+def run_values(row: RunRow, epoch: int) -> tuple[Any, ...]:
     """Return the columns of a run that is new here, besides its key."""
-    return _RUNS.kept(row) | Held.of(row, epoch)._asdict()
+    return (*_RUNS.values(row), *Held.of(row, epoch))
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
     """Read a row of runs with the position of its newest record."""
     try:
         found = FoundRun.of(row)
-        key, held = found.key, found.held
-        _check(int, key, held.epoch, held.takeovers, held.claimed_sequence, found.newest)
-        _check(str, held.owner, held.process)
-        start = key * SPAN
-        return _RUNS.row(
-            found.values, checkpoints=(found.newest or start) - start, lease=held.lease(found.values[0])
-        )
+        held, start = found.held, _number(found.key) * SPAN
+        for number in (held.epoch, held.takeovers, held.claimed_sequence):
+            _number(number)
+        newest = start if found.newest is None else _number(found.newest)
+        lease = held.lease(found.values[0], _text)
+        return _RUNS.row(found.values, checkpoints=newest - start, lease=lease)
     except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
         raise StateCorrupted(f"the row of run {row[1]!r} was altered: {error}.") from error
 
@@ -68,13 +67,6 @@ def tombstone(row: tuple[Any, ...]) -> Tombstone:
         raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error
 
 
-def _check(kind: type, *values: Any) -> None:
-    """Raise unless every value that is there is of the kind that its column holds; SQLite takes any."""
-    for value in values:
-        if value is not None and type(value) is not kind:
-            raise ValueError(f"{value!r:.40} where {'text' if kind is str else 'a number'} belongs")
-
-
 def due_time(at: Any) -> datetime | None:
     try:
         return to_time(at)
@@ -83,13 +75,15 @@ def due_time(at: Any) -> datetime | None:
 
 
 def _text(value: Any) -> str:
-    _check(str, value)
-    return str(value)
+    if type(value) is not str:
+        raise ValueError(f"{value!r:.40} where text belongs")
+    return value
 
 
 def _number(value: Any) -> int:
-    _check(int, value)
-    return int(value)
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.40} where a number belongs")
+    return value
 
 
 def _flag(value: Any) -> bool:

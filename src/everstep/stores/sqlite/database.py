@@ -40,7 +40,7 @@ _NEWEST = (
 _MEANINGS = {
     "{run}": ", ".join(("run_key", *RUN_COLUMNS, _NEWEST)),
     "{run_columns}": ", ".join(RUN_COLUMNS),
-    "{run_values}": ", ".join(f":{name}" for name in RUN_COLUMNS),
+    "{run_values}": ", ".join(f"?{place}" for place, _ in enumerate(RUN_COLUMNS, 1)),
     "{wait}": ", ".join(("run_id", *(f"waits.{name}" for name in WAITS.names))),
     "{wait_columns}": ", ".join(WAITS.names),
     "{wait_values}": ", ".join(f":{name}" for name in WAITS.names),

@@ -24,7 +24,7 @@ WHERE run_key = ?1;
 -- Admitted or restored. No key is given twice.
 INSERT INTO runs (run_key, {run_columns})
 SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1, {run_values}
-FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = :run_id)
+FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = ?1)
 ON CONFLICT DO NOTHING;
 
 -- name: first_id
