@@ -5,7 +5,8 @@ Every result is a frozen struct, but for `RunResult` and `RunState`, whose value
 """
 
 from everstep.client.diff import Diff, Moment, NodeChange
-from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, RunGuards
+from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, GuardedInfo, RunGuards
+from everstep.client.projection import ActInfo, ItemsInfo, NodeInfo, RunNodes, StepLine, StepPage, WaitingFor
 from everstep.client.views import (
     CheckpointInfo,
     Delivery,
@@ -71,6 +72,7 @@ from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
+    "ActInfo",
     "ArtifactRef",
     "Awaited",
     "BreakerAt",
@@ -111,9 +113,11 @@ __all__ = [
     "FlowFrontier",
     "FrontierEntry",
     "Guarded",
+    "GuardedInfo",
     "HostDurability",
     "IdempotencyState",
     "Imported",
+    "ItemsInfo",
     "Known",
     "Ledger",
     "LeftOut",
@@ -121,6 +125,7 @@ __all__ = [
     "Mode",
     "Moment",
     "NodeChange",
+    "NodeInfo",
     "NodeState",
     "OpenedState",
     "Pair",
@@ -138,6 +143,7 @@ __all__ = [
     "Resumed",
     "RunGuards",
     "RunInfo",
+    "RunNodes",
     "RunResult",
     "RunState",
     "RunSummary",
@@ -148,6 +154,8 @@ __all__ = [
     "Spared",
     "Stats",
     "Status",
+    "StepLine",
+    "StepPage",
     "StepRecord",
     "StreamAt",
     "Swept",
@@ -161,6 +169,7 @@ __all__ = [
     "WaitInfo",
     "WaitOpened",
     "WaitStatus",
+    "WaitingFor",
     "Worker",
     "WorkerInfo",
     "Written",

@@ -463,19 +463,20 @@ class AsyncHost:
         return await self._runs.cancel(run_id, act_of(by, comment))
 
     async def history(
-        self, run_id: str, *, last: int | None = None, count: int | None = None
+        self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None
     ) -> list[CheckpointRecord]:
         """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it.
 
-        With `count`, only so many of the newest; no others are read. Of a part such as A17/rag, the
-        checkpoints that hold steps of it, with those steps.
+        With `count`, only so many of the newest; no others are read. With `after`, those behind that sequence
+        and of these the first `count`, so that a long run can be read page by page. Of a part such as
+        A17/rag, the checkpoints that hold steps of it, with those steps.
         """
         if count is not None:
             check_limit(count)
         run_id, at, part = await addressed(self._runs.reader, run_id)
         if at is not None:
             last = (await self._runs.reader.find(run_id, at))[1] if last is None else last
-        return await history(self._runs.reader, run_id, last, count=count, part=part)
+        return await history(self._runs.reader, run_id, last, count=count, after=after, part=part)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
 
 import msgspec
 
+from everstep.client.guards import GuardedInfo, RunGuards
 from everstep.model.acts import Act, Known
 from everstep.model.address import Address, item_of, map_of, plain_of
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, ErrorInfo, OpenedState, StepRecord
-from everstep.model.shapes import Count, OrNull
+from everstep.model.records import CheckpointRecord, ErrorInfo, NodeState, OpenedState, StepRecord
+from everstep.model.shapes import Count, Instant, OrNull, shown
+from everstep.model.waits import WaitOpened
+from everstep.runtime.events import STEP_KINDS, Event
+
+ENDED: Final = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+"""How a visit ends."""
+_STATUSES: Final = {kind: status for status, kind in STEP_KINDS.items()}
 
 
 class Line:
@@ -27,6 +36,92 @@ class Line:
         """As people see it below what stands above: `draft@2`, `#7/inner@1`, `inputs`."""
 
 
+class Items:
+    """How items of one visit to a map have ended so far."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+        """Over how many items the visit goes."""
+        self.completed = 0
+        self.failed: set[str] = set()
+        self.waiting: set[str] = set()
+        """The steps inside its items that wait for an answer."""
+        self.failures: list[StepRecord] = []
+        """The steps that failed inside its items, and items that failed where no step inside tells of it."""
+        self._recovered: set[str] = set()
+
+    @property
+    def ended(self) -> int:
+        """How many items have completed or failed."""
+        return self.completed + len(self.failed)
+
+    @property
+    def lasting(self) -> list[StepRecord]:
+        """The failures of items that did not complete later."""
+        return [step for step in self.failures if item_of(step.path) not in self._recovered]
+
+    def take(self, step: StepRecord) -> bool:
+        """Note a step of one of the items; true for a failure that no step before it has told of."""
+        item = item_of(step.path) or ""
+        if step.status is Status.HALTED:
+            self.waiting.add(step.path)
+        else:
+            self.waiting.discard(step.path)
+        if step.status is Status.FAILED:
+            is_news = item != step.path or all(item_of(s.path) != item for s in self.failures[-8:])
+            self.failures += [step] if is_news else []
+            self.failed |= {item} if item == step.path else set()
+            return is_news
+        if step.status is Status.COMPLETED and item == step.path:
+            self.completed += 1
+            if item in self.failed:  # it was tried again
+                self.failed.discard(item)
+                self._recovered.add(item)
+        return False
+
+    def info(self) -> ItemsInfo:
+        """Return it as JSON has it."""
+        return ItemsInfo(count=self.count, completed=self.completed, failed=len(self.failed))
+
+
+class Maps:
+    """The visits to maps that are under way, each with its items."""
+
+    def __init__(self) -> None:
+        self._visits: dict[str, Items] = {}
+        self._over = ""
+
+    def begin(self, opened: Mapping[str, OpenedState]) -> None:
+        """Note the maps that were under way before the first of the records."""
+        for path, visit in opened.items():
+            if visit.items is not None:
+                base = path + (f"@{visit.visit}" if visit.visit > 1 else "")
+                items = self._visits[base] = Items(visit.items)
+                items.completed = len(visit.done)
+                items.failed = {f"{base}#{item}" for item in visit.failed}
+
+    def open(self, base: str, count: int) -> Items:
+        """Note that a visit to a map began."""
+        items = self._visits[base] = Items(count)
+        return items
+
+    def of(self, base: str) -> Items | None:
+        """Return the items of a visit that is under way or has just ended; none if it is no map."""
+        return self._visits.get(base)
+
+    def take(self, step: StepRecord) -> bool:
+        """Note a step: of a map, or of one of its items; true for a failure of an item that is news."""
+        self._visits.pop(self._over, None)  # until now what ended it could be shown
+        base = map_of(step.path)
+        if step.items is not None:
+            self.open(base_of(step), step.items)
+        elif base is None:
+            self._over = base_of(step) if step.status in ENDED else ""
+        if base is not None and (items := self._visits.get(base)) is not None:
+            return items.take(step)
+        return False
+
+
 class Fold:
     """Steps inside a map that follow one another, in one line, whichever checkpoints hold them."""
 
@@ -37,9 +132,8 @@ class Fold:
         self.depth = depth
         self.begins_record = begins_record
         self.steps = 0
-        self.completed: set[str] = set()
-        self.failed: set[str] = set()
-        self.failures: list[Line] = []
+        self.items = Items()
+        """Those of this line alone."""
         self.began: datetime | None = None
         self.ended: datetime | None = None
 
@@ -47,66 +141,11 @@ class Fold:
         """Add a step of one of the items."""
         self.last = record
         self.steps += 1
-        item = item_of(step.path)
-        assert item is not None
+        self.items.take(step)
         if step.started_at is not None:
             self.began = min(self.began or step.started_at, step.started_at)
         if step.ended_at is not None:
             self.ended = max(self.ended or step.ended_at, step.ended_at)
-        if step.status is Status.FAILED:
-            if item != step.path or not any(item_of(line.step.path) == item for line in self.failures[-8:]):
-                self.failures.append(Line(record, step, self.depth, inside(step)))
-            if item == step.path:
-                self.failed.add(item)
-        elif step.status is Status.COMPLETED and item == step.path:
-            self.completed.add(item)
-            self.failed.discard(item)  # it was tried again
-
-    @property
-    def lasting(self) -> list[Line]:
-        """The failures of items that did not complete later."""
-        return [line for line in self.failures if item_of(line.step.path) not in self.completed]
-
-
-class Tally:
-    """How the items of each visit to a map have ended so far."""
-
-    def __init__(self, records: Iterable[CheckpointRecord]) -> None:
-        self._sizes = {
-            base_of(step): step.items for record in records for step in record.steps if step.items is not None
-        }
-        self._failed: dict[str, set[str]] = {}
-
-    def begin(self, opened: Mapping[str, OpenedState]) -> None:
-        """Note the maps that were under way before the first of the records."""
-        for path, visit in opened.items():
-            if visit.items is not None:
-                base = path + (f"@{visit.visit}" if visit.visit > 1 else "")
-                self._sizes.setdefault(base, visit.items)
-                self.count(base, {f"{base}#{item}" for item in visit.failed}, set())
-
-    def size(self, base: str) -> int | None:
-        """Return over how many items a visit goes; none if it is no map."""
-        return self._sizes.get(base)
-
-    def failed(self, base: str) -> int:
-        """Return how many items of a visit have failed."""
-        return len(self._failed.get(base, ()))
-
-    def take(self, step: StepRecord) -> None:
-        """Count an item that has ended."""
-        base = map_of(step.path)
-        if base is not None and step.path == item_of(step.path):
-            if step.status is Status.FAILED:
-                self.count(base, {step.path}, set())
-            elif step.status is Status.COMPLETED:
-                self.count(base, set(), {step.path})
-
-    def count(self, base: str, failed: set[str], completed: set[str]) -> None:
-        """Note items of a visit that have failed, and those that have completed, maybe after a failure."""
-        known = self._failed.setdefault(base, set())
-        known |= failed
-        known -= completed
 
 
 def base_of(step: StepRecord) -> str:
@@ -114,9 +153,23 @@ def base_of(step: StepRecord) -> str:
     return step.path + (f"@{step.visit}" if step.visit > 1 else "")
 
 
+def seconds_of(step: StepRecord) -> float | None:
+    """Return how long a step took; none if it has not ended."""
+    if step.started_at is None or step.ended_at is None:
+        return None
+    return (step.ended_at - step.started_at).total_seconds()
+
+
 def name_of(step: StepRecord) -> str:
     """Name a step in full, as people see it: `draft@2`, `rag@1/inner@1`, `inputs`, `fork`."""
     return step.path[1:] if step.path.startswith("@") else str(Address.of(step.path, step.visit))
+
+
+def in_full(base: str) -> str:
+    """Write what the paths inside a visit begin with in full: `rag@1/check@2`."""
+    address = Address.parse(base)
+    assert address is not None, base
+    return "/".join(str(part._replace(visit=part.visit or 1)) for part in address.segments)
 
 
 def inside(step: StepRecord) -> str:
@@ -124,35 +177,54 @@ def inside(step: StepRecord) -> str:
     return "#" + name_of(step).partition("#")[2]
 
 
+class Log:
+    """Lays the steps of a run out in lines, page by page; with `full`, those of a map's items line by line.
+
+    It keeps no records but those at the two ends of the line under way. A line of items is there once
+    something else follows it; `rest` gives the last one.
+    """
+
+    def __init__(self, *, full: bool, below: StepRecord | None = None) -> None:
+        self.maps = Maps()
+        """How far the maps are with the newest line."""
+        self.full = full
+        self._above: set[str] = set() if below is None else _scopes(below)
+        self._fold: Fold | None = None
+
+    def take(self, records: Iterable[CheckpointRecord]) -> Iterator[Line | Fold]:
+        """Yield the lines of the next page."""
+        for record in records:
+            for k, step in enumerate(record.steps):
+                base = map_of(step.path)
+                if base is not None and not self.full:
+                    if self._fold is None or self._fold.path != base:
+                        yield from self.rest()
+                        self._fold = Fold(record, base, base.count("/") + 1, begins_record=k == 0)
+                    self._fold.take(record, step)
+                    self.maps.take(step)
+                    continue
+                yield from self.rest()
+                self.maps.take(step)
+                yield _line(record, step, self._above)
+                self._above = _scopes(step)
+            if not record.steps:
+                yield from self.rest()
+                yield Line(record, StepRecord(path="@"), 0, "–")
+
+    def rest(self) -> Iterator[Fold]:
+        """Yield the line of items that is under way, if any."""
+        if self._fold is not None:
+            yield self._fold
+            self._fold = None
+
+
 def lines(
-    records: Sequence[CheckpointRecord], *, full: bool, below: StepRecord | None = None
+    records: Iterable[CheckpointRecord], *, full: bool, below: StepRecord | None = None
 ) -> Iterator[Line | Fold]:
-    """Lay the steps out in order; with `full`, those of a map's items line by line as well."""
-    above: set[str] = set() if below is None else _scopes(below)
-    fold: Fold | None = None
-    for record in records:
-        for k, step in enumerate(record.steps):
-            base = map_of(step.path)
-            if base is not None and not full:
-                if fold is None or fold.path != base:
-                    if fold is not None:
-                        yield fold
-                    depth = base.count("/") + 1
-                    fold = Fold(record, base, depth, begins_record=k == 0)
-                fold.take(record, step)
-                continue
-            if fold is not None:
-                yield fold
-                fold = None
-            yield _line(record, step, above)
-            above = _scopes(step)
-        if not record.steps:
-            if fold is not None:
-                yield fold
-                fold = None
-            yield Line(record, StepRecord(path="@"), 0, "–")
-    if fold is not None:
-        yield fold
+    """Lay out the steps of records that are read already."""
+    log = Log(full=full, below=below)
+    yield from log.take(records)
+    yield from log.rest()
 
 
 def _line(record: CheckpointRecord, step: StepRecord, above: set[str]) -> Line:
@@ -177,68 +249,55 @@ def _scopes(step: StepRecord) -> set[str]:
 
 
 class NodeLine:
-    """What the records say of one node, over all visits to it and to the flows around it."""
+    """What is known of one node, over all visits to it and to the flows around it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.status: Status | None = None
         self.attempts = 0
         self.seconds = 0.0
+        self.first_started_at: datetime | None = None
         self.last: StepRecord | None = None
         self.was_opened = False
         """True for a flow whose steps are recorded."""
-        self.items: int | None = None
-        self.fold: Fold | None = None
-        """The items of the last visit to a map."""
-        self._visits: set[tuple[str, int]] = set()
+        self.items: Items | None = None
+        """Those of the last visit to a map."""
+        self.visits = 0
         self.removed = 0
-        """Visits whose steps were removed; a keyframe tells of them."""
+        """Visits among them whose steps were removed, or come before the first that was taken."""
 
-    @property
-    def visits(self) -> int:
-        return len(self._visits) + self.removed
-
-    @property
-    def completed(self) -> int:
-        return len(self.fold.completed) if self.fold is not None else 0
-
-    @property
-    def failed(self) -> int:
-        return len(self.fold.failed) if self.fold is not None else 0
-
-    def take(self, record: CheckpointRecord, step: StepRecord) -> None:
-        """Take a step of the node itself."""
+    def take(self, step: StepRecord, maps: Maps, *, is_new: bool) -> None:
+        """Take a step of the node itself, maybe the first of a visit."""
         self.status, self.last = step.status, step
-        self._visits.add((step.path.rpartition("/")[0], step.visit))
+        self.visits += is_new
+        self.first_started_at = self.first_started_at or step.started_at
         if step.status is Status.RUNNING:
             self.was_opened = self.was_opened or (
                 step.key is None and step.stream is None and step.spent is None
             )
-            if step.items is not None:
-                self.items = step.items
-                self.fold = Fold(record, base_of(step), 0, begins_record=False)
+            self.items = maps.of(base_of(step)) if step.items is not None else self.items
             return
         if step.status is Status.HALTED:
             return
         self.attempts += 1 if step.started_at is not None else 0
-        if step.started_at is not None and step.ended_at is not None:
-            self.seconds += (step.ended_at - step.started_at).total_seconds()
+        self.seconds += seconds_of(step) or 0.0
 
     def info(self, *, is_pending: bool) -> NodeInfo:
         """Return what is told of the node as JSON has it."""
-        last, items = self.last, None
-        if self.items is not None:
-            items = ItemsInfo(count=self.items, completed=self.completed, failed=self.failed)
+        last = self.last or StepRecord(path="@")
         return NodeInfo(
             node=self.name,
             status=self.status,
             visits=self.visits,
             attempts=self.attempts,
             seconds=self.seconds,
-            items=items,
-            decision=None if last is None else last.decision,
-            error=None if last is None else last.error,
-            act=None if last is None else last.act,
+            started_at=self.first_started_at,
+            ended_at=last.ended_at if last.status in ENDED else None,
+            items=None if self.items is None else self.items.info(),
+            decision=last.decision,
+            error=last.error,
+            wait=WaitingFor.of(last),
+            act=last.act,
             is_pending=is_pending,
         )
 
@@ -263,6 +322,20 @@ class ItemsInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: Count
 
 
+class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step waits for, or waited for."""
+
+    id: str
+    kind: str
+    due_at: Instant | None
+
+    @classmethod
+    def of(cls, step: StepRecord) -> WaitingFor | None:
+        """Return what a step waits for, if anything."""
+        wait = step.wait
+        return None if wait is None else cls(id=wait.wait_id, kind=wait.kind, due_at=wait.due_at)
+
+
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the records say of one node, over all visits to it and to the flows around it."""
 
@@ -271,24 +344,155 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     visits: Count
     attempts: Count
     seconds: float
+    started_at: Instant | None
+    """When its first visit began."""
+    ended_at: Instant | None
+    """When its last visit ended, if it has."""
     items: ItemsInfo | None
     decision: tuple[str, ...] | None
     error: ErrorInfo | None
+    wait: WaitingFor | None
     act: Act | None
     is_pending: bool
+
+
+class RunNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a glance: its nodes in order, those inside a flow below it, and who did what."""
+
+    run_id: str
+    sequence: Count
+    """The newest checkpoint that it tells of."""
+    nodes: list[NodeInfo]
+    acts: list[ActInfo]
+    guards: RunGuards
+
+
+class StepLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a log: a recorded step, or steps of a map's items that follow one another."""
+
+    checkpoint: Count
+    last_checkpoint: Count
+    """The same, but for items that several checkpoints hold."""
+    trigger: Trigger
+    address: str | None
+    """The step in full, or the visit to the map; none for a checkpoint without steps."""
+    depth: Count
+    """How many flows and maps are around it."""
+    steps: Count
+    """How many recorded steps the line stands for."""
+    status: Status | None
+    """None for items, which are counted."""
+    attempts: Count
+    started_at: Instant | None
+    ended_at: Instant | None
+    items: ItemsInfo | None
+    """Of a map and of its items: how many have ended with this line."""
+    decision: tuple[str, ...] | None
+    error: ErrorInfo | None
+    wait: WaitingFor | None
+    spent: Mapping[str, Decimal] | None
+    guards: GuardedInfo | None
+    act: Act | None
+
+    @shown
+    def seconds(self) -> float | None:
+        """How long it took; none if it has not ended."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
+
+    @classmethod
+    def of(cls, line: Line | Fold, maps: Maps) -> StepLine:
+        """Describe a line, with how far its map is."""
+        step = line.step if isinstance(line, Line) else StepRecord(path="@")
+        record, last = (line.record,) * 2 if isinstance(line, Line) else (line.first, line.last)
+        is_step, base = step.path != "@", line.path if isinstance(line, Fold) else base_of(step)
+        items = maps.of(base)
+        return cls(
+            checkpoint=record.sequence,
+            last_checkpoint=last.sequence,
+            trigger=record.trigger,
+            address=name_of(step) if is_step else in_full(line.path) if isinstance(line, Fold) else None,
+            depth=base.count("/") + base.count("#") + isinstance(line, Fold),
+            steps=line.steps if isinstance(line, Fold) else int(is_step),
+            status=step.status if is_step else None,
+            attempts=step.attempts if is_step else 0,
+            started_at=line.began if isinstance(line, Fold) else step.started_at,
+            ended_at=line.ended if isinstance(line, Fold) else step.ended_at,
+            items=None if items is None else items.info(),
+            decision=step.decision,
+            error=step.error,
+            wait=WaitingFor.of(step),
+            spent=step.spent,
+            guards=None if step.guards is None else GuardedInfo.of(step.guards),
+            act=step.act,
+        )
+
+
+class StepPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of some checkpoints of a run, oldest first."""
+
+    run_id: str
+    steps: list[StepLine]
+    next: Count | None
+    """The checkpoint to go on after; none if that was the newest."""
 
 
 class Projection:
     """A run as people see it: its nodes as a tree, with visits, attempts, items, times, and who did what.
 
     It takes the records page by page, oldest first, and keeps what they say of nodes, not the records.
-    `cursor` is the last checkpoint that it took: with the pages behind that one it goes on.
+    `cursor` is the last checkpoint that it took: with the pages behind that one it goes on. Of a run that is
+    watched it takes the events, which come before there is a record.
     """
 
     def __init__(self) -> None:
         self.cursor = 0
         self.acts: list[ActInfo] = []
+        self.maps = Maps()
+        self.under_way: dict[tuple[str, int], StepRecord] = {}
+        """The newest step of each visit that has begun and not ended, by path and number."""
+        self._reopenable: set[tuple[str, int]] = set()
+        """Visits that failed or were cancelled; a resumed run goes on with them."""
         self._lines: dict[str, NodeLine] = {}
+
+    def begin(self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState]) -> None:
+        """Know how a run stood before the first step that is taken."""
+        self._begin(nodes, opened, Counter())
+
+    def _begin(
+        self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState], own: Counter[str]
+    ) -> None:
+        self.maps.begin(opened)
+        for path, node in nodes.items():
+            status = Status.HALTED if node.wait is not None else node.status
+            if "#" not in path and node.visits > own[plain_of(path)]:
+                line = self._line(path)
+                line.status = status or Status.COMPLETED
+                line.removed += node.visits - own[plain_of(path)]
+                line.visits = line.removed
+            if status is not None and status not in ENDED:
+                self._is_under_way(
+                    StepRecord(
+                        path=path, visit=node.visits, status=status, wait=node.wait, started_at=node.since
+                    )
+                )
+        for path, visit in opened.items():
+            began, items = visit.started_at, visit.items
+            self._is_under_way(
+                StepRecord(path=path, visit=visit.visit, status=Status.RUNNING, started_at=began, items=items)
+            )
+
+    def _is_under_way(self, step: StepRecord) -> None:
+        """Note what was under way before the first step that is taken."""
+        self.under_way[step.path, step.visit] = step
+        base = map_of(step.path)
+        if base is None:
+            line = self._line(step.path)
+            line.status, line.last = step.status, step
+            line.was_opened, line.items = step.status is Status.RUNNING, self.maps.of(base_of(step))
+        elif (items := self.maps.of(base)) is not None:
+            items.take(step)
 
     def take(self, records: Iterable[CheckpointRecord]) -> None:
         """Take the next page; what was taken before is passed by."""
@@ -298,23 +502,50 @@ class Projection:
                 self.cursor = record.sequence
 
     def _take(self, record: CheckpointRecord) -> None:
-        if self.cursor == 0 and record.keyframe:
-            self._lines = _from_keyframe(record)
+        if self.cursor == 0 and record.keyframe and record.state is not None:
+            own = Counter(plain_of(step.path) for step in record.steps)
+            self._begin(record.state.nodes, record.state.opened, own)
         if record.trigger is Trigger.MIGRATION:
-            self._lines = _under_new_names(self._lines, (record.metadata or {}).get("migrations", ()))
+            for old, new in _moves(record):
+                self._lines = _under_new_names(self._lines, old, new)
+                if new is not None:
+                    under_way = self.under_way.items()
+                    self.under_way = {(_moved(path, old, new), n): step for (path, n), step in under_way}
+                    self._reopenable = {(_moved(path, old, new), n) for path, n in self._reopenable}
         self._note_act(record, record.act, None)
         for step in record.steps:
             self._note_act(record, step.act, step)
             if not step.path.startswith("@"):
-                self._take_step(record, step)
+                self.note(step)
 
-    def _take_step(self, record: CheckpointRecord, step: StepRecord) -> None:
+    def hear(self, event: Event) -> bool:
+        """Take what a listener is told; true for a failure of a map's item that is news."""
+        step = step_of(event)
+        if step is None:
+            return False
         base = map_of(step.path)
-        if base is None:
-            path = plain_of(step.path)
-            self._lines.setdefault(path, NodeLine(path)).take(record, step)
-        elif (line := self._lines.get(plain_of(base))) is not None and line.fold is not None:
-            line.fold.take(record, step)
+        if base is not None and self.maps.of(base) is None:  # its beginning was not heard
+            self._line(base).items = self.maps.open(base, 0)
+        return self.note(step)
+
+    def note(self, step: StepRecord) -> bool:
+        """Take one step; true for a failure of a map's item that is news."""
+        place = step.path, step.visit
+        is_new = place not in self.under_way and place not in self._reopenable
+        self._reopenable.discard(place)
+        if step.status not in ENDED:
+            self.under_way[place] = step
+        else:
+            self.under_way.pop(place, None)
+            self._reopenable |= {place} if step.status is not Status.COMPLETED else set()
+        is_news = self.maps.take(step)
+        if map_of(step.path) is None:
+            self._line(step.path).take(step, self.maps, is_new=is_new)
+        return is_news
+
+    def _line(self, path: str) -> NodeLine:
+        name = plain_of(path)
+        return self._lines.setdefault(name, NodeLine(name))
 
     def _note_act(self, record: CheckpointRecord, act: Act | None, step: StepRecord | None) -> None:
         if act is not None:
@@ -329,6 +560,10 @@ class Projection:
                 )
             )
 
+    def node(self, path: str) -> NodeLine | None:
+        """Return what is known of the node at a path without visits and items."""
+        return self._lines.get(path)
+
     def nodes(self, others: Iterable[str]) -> list[NodeLine]:
         """List the nodes in the order they first ran, then the others; those inside a flow below it."""
         lines = dict(self._lines)
@@ -339,6 +574,36 @@ class Projection:
         return list(_nested(lines, ""))
 
 
+def step_of(event: Event) -> StepRecord | None:
+    """Return the step that an event tells of, as far as it tells; none if it tells of no step."""
+    status = _STATUSES.get(event.kind)
+    if status is None:
+        return None
+    data, seconds, error = event.data, event.data.get("seconds"), event.data.get("error")
+    kind, _, message = (error or "").partition(": ")
+    decision, wait = data.get("decision"), data.get("wait")
+    began = event.at if status is Status.RUNNING else None
+    began = began if seconds is None else event.at - timedelta(seconds=seconds)
+    return StepRecord(
+        path=event.node,
+        visit=event.visit,
+        status=status,
+        attempts=event.attempt,
+        started_at=began,
+        ended_at=None if seconds is None else event.at,
+        items=data.get("items"),
+        decision=None if decision is None else tuple(decision),
+        outcome=data.get("outcome", ""),
+        error=None if error is None else ErrorInfo(type=kind, message=message),
+        wait=None if wait is None else _wait_of(wait),
+    )
+
+
+def _wait_of(told: Mapping[str, Any]) -> WaitOpened:
+    due = told["due_at"]
+    return WaitOpened(told["id"], told["kind"], None if due is None else datetime.fromisoformat(due))
+
+
 def fold(records: Iterable[CheckpointRecord], others: Iterable[str]) -> list[NodeLine]:
     """List the nodes of a run that is read already."""
     projection = Projection()
@@ -346,35 +611,37 @@ def fold(records: Iterable[CheckpointRecord], others: Iterable[str]) -> list[Nod
     return projection.nodes(others)
 
 
-def _from_keyframe(record: CheckpointRecord) -> dict[str, NodeLine]:
-    """Return how nodes stood where what came before was removed; the keyframe's own steps follow."""
-    lines: dict[str, NodeLine] = {}
-    own = Counter(plain_of(step.path) for step in record.steps)
-    for path, node in record.state.nodes.items() if record.state is not None else ():
-        if "#" not in path and node.visits > own[plain_of(path)]:
-            line = lines.setdefault(plain_of(path), NodeLine(plain_of(path)))
-            line.status = node.status or Status.COMPLETED
-            line.removed += node.visits - own[plain_of(path)]
-    return lines
-
-
 _MOVED = re.compile(r"(rename|drop)_node\('([^']+)'(?:, '([^']+)')?\)")
 
 
-def _under_new_names(lines: dict[str, NodeLine], rules: Iterable[str]) -> dict[str, NodeLine]:
+def _moves(record: CheckpointRecord) -> list[tuple[str, str | None]]:
+    """Return what nodes are called in the flow that a run goes over to; none for one that was dropped."""
+    rules = (record.metadata or {}).get("migrations", ())
+    return [(found[2], found[3]) for rule in rules if (found := _MOVED.fullmatch(rule))]
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    """Return the path of a step of a renamed node, or inside it, under the new name."""
+    parts = path.split("/")
+    depth = old.count("/")
+    if plain_of("/".join(parts[: depth + 1])) != old:
+        return path
+    name = old.rpartition("/")[2]
+    parts[depth] = new.rpartition("/")[2] + parts[depth][len(name) :]
+    return "/".join(parts)
+
+
+def _under_new_names(lines: dict[str, NodeLine], old: str, new: str | None) -> dict[str, NodeLine]:
     """Call nodes what the flow that the run went over to calls them; what was dropped is not at work."""
-    for old, new in ((found[2], found[3]) for rule in rules if (found := _MOVED.fullmatch(rule))):
-        moved: dict[str, NodeLine] = {}
-        for name, line in lines.items():
-            if name == old or name.startswith(f"{old}/"):
-                if new is not None:
-                    place, slash, _ = old.rpartition("/")
-                    line.name = place + slash + new.rpartition("/")[2] + name[len(old) :]
-                elif line.status not in (Status.COMPLETED, Status.FAILED):
-                    line.status = Status.CANCELLED
-            moved[line.name] = line
-        lines = moved
-    return lines
+    moved: dict[str, NodeLine] = {}
+    for name, line in lines.items():
+        if name == old or name.startswith(f"{old}/"):
+            if new is not None:
+                line.name = _moved(name, old, new)
+            elif line.status not in (Status.COMPLETED, Status.FAILED):
+                line.status = Status.CANCELLED
+        moved[line.name] = line
+    return moved
 
 
 def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:

@@ -382,14 +382,15 @@ class Host:
         return self._lanes.call(lambda host: host.cancel(run_id, by=by, comment=comment))
 
     def history(
-        self, run_id: str, *, last: int | None = None, count: int | None = None
+        self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None
     ) -> list[CheckpointRecord]:
         """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it.
 
-        With `count`, only so many of the newest; no others are read. Of a part such as A17/rag, the
-        checkpoints that hold steps of it, with those steps.
+        With `count`, only so many of the newest; no others are read. With `after`, those behind that sequence
+        and of these the first `count`, so that a long run can be read page by page. Of a part such as
+        A17/rag, the checkpoints that hold steps of it, with those steps.
         """
-        return self._lanes.call(lambda host: host.history(run_id, last=last, count=count))
+        return self._lanes.call(lambda host: host.history(run_id, last=last, count=count, after=after))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everstep.client.diff import Diff
     from everstep.client.guards import BreakerInfo
     from everstep.client.lanes import Lanes
+    from everstep.client.projection import RunNodes, StepPage
     from everstep.client.views import RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
@@ -63,6 +64,21 @@ class SyncDebugCalls:
         what lies inside is compared, whatever they are called.
         """
         return self._lanes.call(lambda host: host.debug.diff(run_id, other, start=start, end=end))
+
+    def nodes(self, run_id: str) -> RunNodes:
+        """Return a run at a glance: its nodes with visits, attempts, items, waits, times, and who did what.
+
+        It is read page by page. Of a part such as A17/rag, the nodes in it; A17@3 is how it stood there.
+        """
+        return self._lanes.call(lambda host: host.debug.nodes(run_id))
+
+    def steps(self, run_id: str, *, after: int = 0, limit: int = 100, full: bool = False) -> StepPage:
+        """Return the steps of the first `limit` checkpoints behind `after`, as `log` lists them.
+
+        Those of a map's items are counted in one line; with `full` each has its own. `next` of a page is the
+        `after` of the one that follows. Of a part such as A17/rag, the steps in it.
+        """
+        return self._lanes.call(lambda host: host.debug.steps(run_id, after=after, limit=limit, full=full))
 
     def bisect(self, good: str, bad: str) -> Divergence | None:
         """Return the first step of a bad run that a good one lacks, or that came out differently there.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _SEGMENT = re.compile(
     r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
@@ -147,14 +147,17 @@ def find(steps: Iterable[tuple[str, int]], wanted: str) -> tuple[str, int] | Non
     address = Address.parse(wanted)
     if address is None:
         return None
-    found = {}
+    key: tuple[Any, ...] = ()
+    found = None
     for path, visit in steps:
         if path[0] == "@":
             continue
         whole = Address.of(path, visit)
         if address.covers(whole):
-            found[tuple(s.visit for s in whole.segments), whole.visit or 0] = (path, visit)
-    return found[max(found)] if found else None
+            other = tuple(s.visit for s in whole.segments), whole.visit or 0
+            if found is None or other >= key:
+                key, found = other, (path, visit)
+    return found
 
 
 def map_of(path: str) -> str | None:

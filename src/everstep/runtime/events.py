@@ -133,7 +133,7 @@ def step_event(run_id: str, step: StepRecord, at: datetime) -> Event:
 def _kind_of(step: StepRecord) -> EventKind:
     if step.stream is not None:
         return "streamed"
-    return "spent" if step.spent is not None and step.status is Status.RUNNING else _KINDS[step.status]
+    return "spent" if step.spent is not None and step.status is Status.RUNNING else STEP_KINDS[step.status]
 
 
 NEWS = (Trigger.COST_THRESHOLD, Trigger.CIRCUIT_BREAKER)
@@ -189,7 +189,7 @@ def _data_of(step: StepRecord) -> dict[str, Any]:
     return with_who(data, step.act)
 
 
-_KINDS: dict[Status, EventKind] = {
+STEP_KINDS: dict[Status, EventKind] = {
     Status.COMPLETED: "step_completed",
     Status.RETRYING: "step_retrying",
     Status.FAILED: "step_failed",

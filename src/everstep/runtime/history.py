@@ -34,14 +34,18 @@ async def history(
     last: int | None = None,
     *,
     count: int | None = None,
+    after: int | None = None,
     part: Part | None = None,
 ) -> list[CheckpointRecord]:
     """Return the checkpoints of a run that were not removed, with what deltas leave out filled in.
 
-    With `count`, only the last so many, and no more is read. With a part, those that hold steps of it.
+    With `count`, only the last so many, or the first behind `after`, and no more is read. With a part, those
+    that hold steps of it.
     """
     row = await runs.row(run_id)
     try:
+        if after is not None:
+            return await following(runs, row, after, count, last=last, part=part)
         if count is not None:
             return await newest(runs, row, count, last=last, part=part)
         return narrowed(views(await runs.lineage.get(row, last=last)), part)
@@ -64,6 +68,25 @@ async def newest(
         found = [*narrowed(page, part), *found]
         upper = first - 1 if page else 0
     return found[-count:]
+
+
+async def following(
+    runs: RunReader,
+    row: RunRow,
+    after: int,
+    count: int | None,
+    *,
+    last: int | None = None,
+    part: Part | None = None,
+) -> list[CheckpointRecord]:
+    """Return the first so many checkpoints behind one, oldest first, reading a stretch at a time."""
+    found: list[CheckpointRecord] = []
+    upper = row.checkpoints if last is None else min(last, row.checkpoints)
+    while after < upper and (count is None or len(found) < count):
+        size = _PAGE if part is not None or count is None else count - len(found)
+        found += narrowed(await stretch(runs, row, after + 1, min(after + size, upper)), part)
+        after += size
+    return found[:count]
 
 
 async def stretch(runs: RunReader, row: RunRow, first: int, last: int) -> list[CheckpointRecord]:

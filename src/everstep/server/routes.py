@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from everstep.client.guards import BreakerInfo
+from everstep.client.projection import RunNodes, StepPage
 from everstep.client.views import RunInfo, WaitInfo
 from everstep.results import Erased
 from everstep.server import shapes
-from everstep.server.api import breakers, delivery, events, keeping, monitoring, runs, waits
+from everstep.server.api import breakers, delivery, events, keeping, looking, monitoring, runs, waits
 from everstep.server.checks import (
     ADDRESS,
     CHECKPOINT,
@@ -148,6 +149,29 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=runs.state,
         query=(Query("at", pattern(CHECKPOINT), "The checkpoint's number or id."),),
         answers={200: _json("The state.", shapes.State)},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/nodes",
+        name="list_nodes",
+        summary="Show a run at a glance: its nodes with visits, attempts, items, waits and times.",
+        handler=looking.nodes,
+        answers={200: _json("The nodes.", RunNodes)},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/steps",
+        name="list_steps",
+        summary="List the steps of a run in order, those of a map's items in one line.",
+        handler=looking.steps,
+        query=(
+            Query("after", {"type": "integer", "minimum": 0, "default": 0}, "Only behind this checkpoint."),
+            Query("full", FLAG, "A line for every step of a map's items, too."),
+            Query("limit", _LIMIT.schema, "The steps of at most so many checkpoints."),
+        ),
+        answers={200: _json("A page of steps.", StepPage)},
         errors=(404,),
     ),
     Endpoint(

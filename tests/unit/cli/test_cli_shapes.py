@@ -13,19 +13,21 @@ from rich.console import Console
 from everstep import Context, Flow, Host, ifelse, node, parallel
 from everstep.cli.args.inputs import gather_channel
 from everstep.cli.commands.runs.state import is_within, state_json
-from everstep.cli.commands.runs.step import find_steps
+from everstep.cli.commands.runs.step import Search
 from everstep.cli.commands.travel.diff import apart
 from everstep.cli.live.progress import Lines
 from everstep.cli.live.tree import LiveTree
 from everstep.cli.view.groups import Groups, members_of
 from everstep.cli.view.lookup import Lookup
-from everstep.cli.view.outline import gathered, node_at, outline, split_pending
+from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import said
 from everstep.client.diff import NodeChange
-from everstep.client.projection import Fold, Line, Tally, fold, lines, name_of
+from everstep.client.outline import node_at, outline, split_pending
+from everstep.client.projection import Fold, ItemsInfo, Line, Maps, fold, inside, lines, name_of
 from everstep.errors import BadRequest, InputError
 from everstep.graph.author.joins import JoinNode
 from everstep.model.enums import Status
+from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.runtime.events import Event
 
 
@@ -146,12 +148,9 @@ def test_inner_steps_stand_below_their_flow_and_items_in_one_line(host: Host) ->
 
 def test_the_line_of_items_counts_them_and_names_those_that_failed(host: Host) -> None:
     [found] = [line for line in lines(host.history("r1"), full=False) if isinstance(line, Fold)]
-    assert (len(found.completed), len(found.failed), found.first.sequence < found.last.sequence) == (
-        6,
-        2,
-        True,
-    )
-    assert [line.name for line in found.failures] == ["#3/measure@1", "#5/measure@1"]
+    assert (found.items.completed, len(found.items.failed)) == (6, 2)
+    assert found.first.sequence < found.last.sequence
+    assert [inside(step) for step in found.items.failures] == ["#3/measure@1", "#5/measure@1"]
 
 
 def test_every_item_has_its_lines_if_all_are_wanted(host: Host) -> None:
@@ -180,14 +179,18 @@ def test_a_step_whose_flow_is_not_right_above_has_its_whole_address() -> None:
 def told(host: Host, wanted: str) -> str:
     """Return what the log says of the last attempt at a step."""
     records = host.history("r1")
-    tally, groups = Tally(records), Groups(host.state("r1").plan)
-    step = find_steps(records, wanted)[-1][1]
+    maps, groups = Maps(), Groups(host.state("r1").plan)
+    step = found_steps(records, wanted)[-1]
     for earlier in (s for r in records for s in r.steps):
+        maps.take(earlier)
         if earlier is step:
             break
-        tally.take(earlier)
         groups.take(earlier)
-    return said(step, Lookup(host, "r1", [step]), tally, groups.outcome(step))
+    return said(step, Lookup(host, "r1", [step]), maps, groups.outcome(step))
+
+
+def found_steps(records: list[CheckpointRecord], wanted: str) -> list[StepRecord]:
+    return [step for _, step in Search([records], wanted).steps([records])]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,8 @@ def test_nodes_of_a_run_are_folded_as_a_tree_with_maps_in_one_line(host: Host) -
     by_name = {line.name: line for line in nodes}
     assert by_name["rag/embed"].visits == 2
     check = by_name["check"]
-    assert (check.items, check.completed, check.failed, check.visits) == (8, 6, 2, 1)
+    assert check.info(is_pending=False).items == ItemsInfo(count=8, completed=6, failed=2)
+    assert check.visits == 1
 
 
 def test_nodes_inside_a_flow_that_was_not_reached_are_not_listed() -> None:
@@ -234,8 +238,8 @@ def test_nodes_inside_a_flow_that_was_not_reached_are_not_listed() -> None:
 def test_steps_inside_are_found_by_address(host: Host) -> None:
     records = host.history("r1")
     for wanted, name in [("rag/embed", "rag@2/embed@1"), ("check#5", "check@1#5"), ("rag@1", "rag@1")]:
-        assert {name_of(step) for _, step in find_steps(records, wanted)} == {name}
-    assert find_steps(records, "check/measure") == []
+        assert {name_of(step) for step in found_steps(records, wanted)} == {name}
+    assert found_steps(records, "check/measure") == []
 
 
 # -- outline and what comes next --------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from rich.console import Console
 from everstep import Flow, Host, ifelse, node
 from everstep.cli.args.loading import load_flow
 from everstep.cli.commands.runs.list import SPARE
-from everstep.cli.commands.runs.step import find_steps, show_step
+from everstep.cli.commands.runs.step import Search, show_step
 from everstep.cli.live.progress import describe
 from everstep.cli.live.tree import LiveTree
 from everstep.cli.view.lookup import Lookup
-from everstep.cli.view.outline import outline, split_pending
 from everstep.cli.view.table import Cell, layout, narrowed
 from everstep.cli.view.text import Unreadable
+from everstep.client.outline import outline, split_pending
 from everstep.client.projection import fold
 from everstep.errors import BadRequest, FlowError
 from everstep.model.durability import DurabilityMode
@@ -256,7 +256,7 @@ def test_step_is_found_by_checkpoint_node_and_visit(host: Host) -> None:
     records = host.history("r1")
 
     def visits(wanted: str) -> list[tuple[str, int]]:
-        return [(step.path, step.visit) for _, step in find_steps(records, wanted)]
+        return [(step.path, step.visit) for _, step in Search([records], wanted).steps([records])]
 
     assert visits("1") == [("@inputs", 1)]
     assert visits("write") == [("write", 3)]

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from everstep import Flow, Host, node, wait
 from everstep.cli.commands.waits.ask import Given, answer_of
-from everstep.cli.live.progress import Lines, Watcher
+from everstep.cli.live.progress import Lines
 from everstep.cli.live.tree import LiveTree
+from everstep.cli.live.watching import Watcher
 from everstep.cli.view.waits import ago, due_in, due_said, rough, short
 from everstep.errors import BadRequest
 from everstep.results import RunState

@@ -8,6 +8,7 @@ import pytest
 
 from everstep import END, Flow, Host, node, route
 from everstep.cli.commands.runs import show
+from everstep.cli.view import lookup
 from everstep.client.projection import NodeInfo, Projection, fold
 from everstep.model.records import CheckpointRecord
 
@@ -73,7 +74,7 @@ def test_show_reads_a_run_page_by_page(host: Host, monkeypatch: pytest.MonkeyPat
         return real(self, run_id, **how)
 
     monkeypatch.setattr(Host, "history", history)
-    monkeypatch.setattr(show, "PAGE", 4)
-    told = show.projected(host, "A", host.info("A").checkpoints)
+    monkeypatch.setattr(lookup, "PAGE", 4)
+    told = show.projected(host, "A")
     assert told.cursor == host.info("A").checkpoints
-    assert asked == [4] * -(-told.cursor // 4)
+    assert asked == [4] * (told.cursor // 4 + 1)

@@ -21,8 +21,7 @@ import click
 from everstep import Host, Status
 from everstep.cli.args.options import command_line
 from everstep.cli.demo.flow import SECONDS, WORLD, read_notes
-from everstep.cli.live.progress import chosen_of
-from everstep.cli.view.text import count, duration, one_line
+from everstep.cli.view.text import chosen_of, count, duration, one_line
 from everstep.errors import BadRequest, StoreError
 from everstep.model.records import INPUTS
 

@@ -1,58 +1,23 @@
-"""What a person sees while a run goes on: a live tree on a terminal, plain lines on a pipe, or nothing."""
+"""What happens to a run in words, and the lines of them on a pipe."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from everstep import Flow
-from everstep.cli.args.options import command_line
-from everstep.cli.view.outline import is_tolerated, node_at
-from everstep.cli.view.text import count, duration, moment, one_line
-from everstep.cli.view.waits import due_in, noun, present, short
-from everstep.model.address import Address, item_of, map_of, plain_of
+from everstep.cli.view.outline import is_tolerated
+from everstep.cli.view.text import chosen_of, count, duration, moment, one_line
+from everstep.cli.view.waits import answering, due_in, noun, present
+from everstep.client.outline import node_at
+from everstep.client.projection import Items, Projection
+from everstep.model.address import Address, map_of, plain_of
+from everstep.model.enums import Status
 from everstep.results import RunState
-from everstep.runtime.events import Event
-
-
-class Watcher(Protocol):
-    """Hears of everything that happens, and knows which run it is about."""
-
-    run_id: str
-    """Empty until a run was started or resumed."""
-    is_halted: bool
-    """True while the run waits for answers and nothing else."""
-
-    def __call__(self, event: Event) -> None: ...
-
-    def recall(self, look: Callable[[], RunState]) -> None:
-        """Take a look at what an earlier process has done."""
-
-    def stop(self) -> None: ...
-
-
-def choose_watcher(
-    flow: Flow, *, quiet: bool, store: str | None = None, stays: bool = False, is_plain: bool = False
-) -> Watcher:
-    """Pick what suits where stderr goes; one that stays with a halted run says how to answer it.
-
-    A plain one leaves the terminal to questions that are asked on it.
-    """
-    if quiet:
-        return Silent()
-    how = partial(how_to_settle, store) if stays else None
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not is_plain:
-        from everstep.cli.live.tree import LiveTree
-
-        return LiveTree(flow, how=how)
-    return Lines(flow, how=how)
-
+from everstep.runtime.events import Event, step_event
 
 How = Callable[[Event], str]
 """Says how what a step waits for can be answered."""
@@ -84,21 +49,21 @@ class Lines(Silent):
         super().__init__()
         self._flow = flow
         self._how = how
-        self._maps: dict[str, Fan] = {}
+        self._run = Projection()
         self._open: dict[str, Event] = {}
         """What an earlier process has left waiting, by node, as far as nothing was heard of it."""
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
         self._open.pop(event.node, None)
-        if event.kind == "step_started" and "items" in event.data:
-            self._maps[base_of(event)] = Fan(event.data["items"])
         base = map_of(event.node)
+        before = _tenth(self._run.maps.of(base)) if base is not None else 0
+        is_news = self._run.hear(event)
         if base is None:
             in_full = is_tolerated(self._flow.plan, plain_of(event.node))
-            line = describe(event, attempt_of(event, self._flow), in_full=in_full)
+            line = describe(event, attempt_of(event.node, event.attempt, self._flow), in_full=in_full)
         else:
-            line = self._of_item(event, base)
+            line = self._of_item(event, base, before, is_news=is_news)
         if line:
             click.echo(line, err=True)
         if event.kind == "step_halted":
@@ -115,18 +80,16 @@ class Lines(Silent):
 
     def recall(self, look: Callable[[], RunState]) -> None:
         state = look()
-        self._maps = open_maps(state)
-        self._open = {event.node: event for event in open_waits(state)}
+        self._run = recalled(state)
+        self._open = {event.node: event for event in open_waits(state.run_id, self._run)}
 
-    def _of_item(self, event: Event, base: str) -> str:
+    def _of_item(self, event: Event, base: str, before: int, *, is_news: bool) -> str:
         """Tell of an item that failed, and of a map's way at every tenth of it."""
-        fan = self._maps.setdefault(base, Fan(0))
-        before = fan.tenth
-        fan.take(event)
-        if event.kind == "step_failed" and (event.node != item_of(event.node) or fan.is_new_failure(event)):
+        if is_news:
             return f"  ✗ {event.node}  {one_line(event.data['error'])}"
-        if fan.count >= MANY and before < fan.tenth < 10:
-            return f"    {base}  {fan.said()}"
+        items = self._run.maps.of(base)
+        if items is not None and items.count >= MANY and before < _tenth(items) < 10:
+            return f"    {base}  {way_of(items)}"
         return ""
 
 
@@ -134,96 +97,37 @@ MANY = 20
 """From so many items on, a map tells of its way."""
 
 
-class Fan:
-    """How far a map is."""
-
-    __slots__ = ("_named", "count", "done", "failed", "waiting")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.done = 0
-        self.failed = 0
-        self.waiting: set[str] = set()
-        """What waits for an answer inside its items."""
-        self._named = ""
-
-    def take(self, event: Event) -> None:
-        """Count an item that has ended."""
-        if event.kind == "step_halted":
-            self.waiting.add(event.node)
-        else:
-            self.waiting.discard(event.node)
-        if event.node != item_of(event.node):
-            self._named = item_of(event.node) or "" if event.kind == "step_failed" else self._named
-        elif event.kind == "step_completed":
-            self.done += 1
-        elif event.kind == "step_failed":
-            self.failed += 1
-
-    def is_new_failure(self, event: Event) -> bool:
-        """False if a step inside the item has told of it already."""
-        return self._named != event.node
-
-    @property
-    def tenth(self) -> int:
-        return (self.done + self.failed) * 10 // self.count if self.count else 10
-
-    def said(self) -> str:
-        """Write `120 of 200 items, 2 failed, 3 waiting`."""
-        failed = f", {self.failed:,} failed" if self.failed else ""
-        waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
-        return f"{self.done + self.failed:,} of {count(self.count, 'item')}{failed}{waiting}"
+def _tenth(items: Items | None) -> int:
+    return items.ended * 10 // items.count if items is not None and items.count else 10
 
 
-def open_maps(state: RunState) -> dict[str, Fan]:
-    """Return how far the maps are that an earlier process left open, by visit."""
-    found = {}
-    for path, visit in state.opened.items():
-        if visit.items is not None:
-            fan = Fan(visit.items)
-            fan.done, fan.failed = len(visit.done), len(visit.failed)
-            found[path + (f"@{visit.visit}" if visit.visit > 1 else "")] = fan
-    for event in open_waits(state):
-        base = map_of(event.node)
-        if base in found:
-            found[base].waiting.add(event.node)
+def way_of(items: Items) -> str:
+    """Write how far a map is: `120 of 200 items, 2 failed, 3 waiting`."""
+    failed = f", {len(items.failed):,} failed" if items.failed else ""
+    waiting = f", {len(items.waiting):,} waiting" if items.waiting else ""
+    return f"{items.ended:,} of {count(items.count, 'item')}{failed}{waiting}"
+
+
+def recalled(state: RunState) -> Projection:
+    """Return a run as an earlier process has left it."""
+    found = Projection()
+    found.begin(state.nodes, state.opened)
     return found
 
 
-def open_waits(state: RunState) -> list[Event]:
+def open_waits(run_id: str, run: Projection) -> list[Event]:
     """Return what an earlier process has left waiting, as it would have been told."""
-    return [
-        Event(
-            kind="step_halted",
-            run_id=state.run_id,
-            at=present(),
-            node=path,
-            visit=node.visits,
-            data={
-                "wait": {
-                    "id": node.wait.wait_id,
-                    "kind": node.wait.kind,
-                    "due_at": node.wait.due_at.isoformat() if node.wait.due_at is not None else None,
-                }
-            },
-        )
-        for path, node in state.nodes.items()
-        if node.wait is not None
-    ]
+    halted = (step for step in run.under_way.values() if step.status is Status.HALTED)
+    return [step_event(run_id, step, present()) for step in halted]
 
 
-def base_of(event: Event) -> str:
-    """Return what the paths inside a visit begin with."""
-    return event.node + (f"@{event.visit}" if event.visit > 1 else "")
-
-
-def attempt_of(event: Event, flow: Flow) -> str:
+def attempt_of(path: str, attempt: int, flow: Flow) -> str:
     """Write which attempt of a step this was, and of how many: `attempt 2 of 4`."""
-    node = node_at(flow.plan, plain_of(event.node)) if event.node else None
+    node = node_at(flow.plan, plain_of(path)) if path else None
     if node is None:
         return ""
     most = node.retry.times + 1
-    return f"attempt {event.attempt}" + (f" of {most}" if event.attempt <= most else "")
+    return f"attempt {attempt}" + (f" of {most}" if attempt <= most else "")
 
 
 def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
@@ -277,12 +181,9 @@ def waits_for(event: Event) -> str:
 
 def how_to_settle(store: str | None, event: Event) -> str:
     """Write the command that answers what a step waits for."""
-    words = {"timer": ["--fire"], "approval": ["--approve"], "yes_no": ["--yes"], "confirm": ["--yes"]}
-    wait = event.data["wait"]
-    if wait["kind"] == "settle":
-        step = str(Address.of(event.node, event.visit))
-        return command_line("settle", event.run_id, step, "--done", "JSON", store=store) + ", or --rerun"
-    return command_line("answer", short(wait["id"]), *words.get(wait["kind"], []), store=store)
+    wait, step = event.data["wait"], Address.of(event.node, event.visit)
+    command, _ = answering(wait["kind"], event.run_id, step, wait["id"], store)
+    return f"{command}, or --rerun" if wait["kind"] == "settle" else command
 
 
 def resumed_at(event: Event) -> str:
@@ -297,21 +198,6 @@ def resumed_at(event: Event) -> str:
     return f"{told}; on to {phases['point']}, {count(len(phases['completed']), 'phase')} completed{cost}"
 
 
-def done_before(state: RunState) -> dict[str, int]:
-    """Return the nodes whose last visit has ended well, each with how often it was visited."""
-    names = dict.fromkeys(
-        entry.node_alias
-        for entry in state.frontier.completed
-        if entry.cursor is None and map_of(entry.node_alias) is None
-    )
-    return {plain_of(name): state.counters.visits.get(name, 1) for name in names}
-
-
 def step_name(node: str, visit: int) -> str:
     """Write a step as people refer to it: `draft`, and `draft@2` for its second visit."""
     return f"{node}@{visit}" if visit > 1 else node
-
-
-def chosen_of(decision: list[str] | tuple[str, ...]) -> str:
-    """Write what a gate chose."""
-    return ", ".join(decision) or "end"

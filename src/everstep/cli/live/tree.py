@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
 from itertools import islice
 
 from rich.console import Console, Group
@@ -13,24 +12,17 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep import Flow
-from everstep.cli.live.progress import (
-    Fan,
-    How,
-    attempt_of,
-    chosen_of,
-    describe,
-    done_before,
-    open_maps,
-    open_waits,
-    resumed_at,
-)
+from everstep.cli.live.progress import How, attempt_of, describe, open_waits, recalled, resumed_at, way_of
 from everstep.cli.view.groups import members_of
-from everstep.cli.view.outline import is_beside_a_phase, is_tolerated, node_at, outline
-from everstep.cli.view.text import cut, duration, one_line
+from everstep.cli.view.outline import is_beside_a_phase, is_tolerated
+from everstep.cli.view.text import chosen_of, cut, duration, one_line
 from everstep.cli.view.waits import SHOWN, due_said, noun, present
+from everstep.client.outline import node_at, outline
+from everstep.client.projection import Items, NodeLine, Projection, seconds_of
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import map_of, plain_of
+from everstep.model.enums import Status
 from everstep.results import RunState
 from everstep.runtime.events import Event
 
@@ -48,27 +40,22 @@ _GLYPHS = {
     "cancelled": ("⊘", "dim"),
     "halted": ("‖", "yellow"),
 }
+_STATES = {
+    Status.RUNNING: "running",
+    Status.COMPLETED: "done",
+    Status.FAILED: "failed",
+    Status.RETRYING: "retrying",
+    Status.CANCELLED: "cancelled",
+    Status.HALTED: "halted",
+}
 BAR = 20
 """How many characters the bar of a map takes."""
 
 
-class Line:
-    """What is known of one node."""
+class Row:
+    """The place of one node in the tree, and what is known of it since the flow around it began."""
 
-    __slots__ = (
-        "attempt",
-        "began",
-        "depth",
-        "due_at",
-        "fan",
-        "kind",
-        "name",
-        "note",
-        "path",
-        "seconds",
-        "state",
-        "visit",
-    )
+    __slots__ = ("began", "depth", "is_before", "kind", "name", "node", "note", "path")
 
     def __init__(self, path: str, depth: int, kind: str = "") -> None:
         self.path = path
@@ -76,20 +63,31 @@ class Line:
         self.depth = depth
         self.kind = kind
         """What sort of node it is, where that is not plain to see."""
-        self.fan: Fan | None = None
-        """How far the last visit to a map is."""
+        self.began = 0.0
         self.reset()
 
     def reset(self) -> None:
         """Forget what happened: the flow around it begins anew."""
-        self.state = "waiting"
-        self.visit = 0
-        self.attempt = ""
-        self.began = 0.0
-        self.seconds = 0.0
+        self.node: NodeLine | None = None
+        self.is_before = False
+        """True if it was done before this process took the run up."""
         self.note = ""
-        self.due_at: datetime | None = None
-        """When what it waits for is over."""
+
+    @property
+    def state(self) -> str:
+        if self.node is None or self.node.status is None:
+            return "waiting"
+        if self.is_before:
+            return "before"
+        last = self.node.last
+        is_bad = last is not None and last.status is Status.COMPLETED and last.outcome == "fail"
+        return "failed" if is_bad else _STATES[self.node.status]
+
+    @property
+    def visit(self) -> int:
+        if self.node is None:
+            return 0
+        return self.node.visits if self.node.last is None else self.node.last.visit
 
 
 def kind_of(plan: Plan, path: str) -> str:
@@ -107,15 +105,16 @@ class LiveTree:
         self.run_id = ""
         self.is_halted = False
         self._flow = flow
+        self._run = Projection()
         self._how = how
         self._answers: dict[str, str] = {}
         """How what is waited for can be answered, by node."""
         self._lines = {
-            place.name: Line(place.name, place.depth, kind_of(flow.plan, place.name))
+            place.name: Row(place.name, place.depth, kind_of(flow.plan, place.name))
             for place in outline(flow.plan)
         }
         self._beside_phases = {path for path in self._lines if is_beside_a_phase(flow.plan, path)}
-        self._inside: dict[str, list[Line]] = {}
+        self._inside: dict[str, list[Row]] = {}
         """The lines below each flow, at any depth."""
         for path, line in self._lines.items():
             while "/" in path:
@@ -139,18 +138,12 @@ class LiveTree:
 
     def recall(self, look: Callable[[], RunState]) -> None:
         state = look()
-        for name, visits in done_before(state).items():
-            if name in self._lines:
-                self._lines[name].state, self._lines[name].visit = "before", visits
-        for path, visit in state.opened.items():
-            line = self._lines.get(plain_of(path))
-            if line is None:  # inside a map
-                continue
-            line.state, line.visit, line.began = "running", visit.visit, time.monotonic()
-        for base, fan in open_maps(state).items():
-            if plain_of(base) in self._lines:
-                self._lines[plain_of(base)].fan = fan
-        for event in open_waits(state):
+        self._run = recalled(state)
+        for path, line in self._lines.items():
+            line.node = self._run.node(path)
+            line.is_before = line.node is not None and line.node.status is Status.COMPLETED
+            line.began = time.monotonic() if line.state == "running" else line.began
+        for event in open_waits(state.run_id, self._run):
             self._note(event)
 
     def stop(self) -> None:
@@ -184,6 +177,7 @@ class LiveTree:
         kind = event.kind
         self.is_halted = kind == "run_halted"
         self._answers.pop(event.node, None)
+        self._run.hear(event)
         if kind == "step_halted" and self._how is not None:
             self._answers[event.node] = self._how(event)
         if event.node:
@@ -211,50 +205,35 @@ class LiveTree:
         elif kind == "run_ended":
             self._ended = time.monotonic()
 
-    def _note_item(self, line: Line, event: Event) -> None:
-        if line.fan is None:
-            line.fan = Fan(0)
-        line.fan.take(event)
+    def _note_item(self, line: Row, event: Event) -> None:
+        line.node = self._run.node(line.path)
         if event.kind == "step_failed":
             line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
         elif event.kind == "step_retrying":
             line.note = f"{event.node} is tried again: {event.data.get('error', 'on request')}"
 
-    def _note_step(self, line: Line, event: Event) -> None:
-        kind, data = event.kind, event.data
-        if kind == "step_started":
-            line.state, line.began, line.note = "running", time.monotonic(), ""
-            line.visit = event.visit
-            line.attempt = attempt_of(event, self._flow) if event.attempt > 1 else ""
-            line.fan = Fan(data["items"]) if "items" in data else None
-            for inner in self._inside.get(line.path, ()):
-                inner.reset()
+    def _note_step(self, line: Row, event: Event) -> None:
+        data = event.data
+        if event.kind in ("chunk", "streamed", "emitted", "spent"):
+            line.note = one_line(str(data["chunk"])) if event.kind == "chunk" else line.note
             return
-        if kind in ("chunk", "streamed", "emitted", "spent"):
-            line.note = one_line(str(data["chunk"])) if kind == "chunk" else line.note
-            return
-        line.seconds, line.due_at = data.get("seconds", 0.0), None
-        if kind == "step_halted":
-            line.state, line.visit, line.note = (
-                "halted",
-                event.visit,
-                f"waits for {noun(data['wait']['kind'])}",
-            )
-            due = data["wait"]["due_at"]
-            line.due_at = datetime.fromisoformat(due) if due is not None else None
-        elif kind == "step_completed":
-            is_bad = data.get("outcome") == "fail"
-            line.state = "failed" if is_bad else "done"
-            decision = data.get("decision")
-            line.note = "" if decision is None else f"→ {chosen_of(decision)}"
-        elif kind == "step_cancelled":
-            line.state, line.note = "cancelled", "cancelled"
-        else:
-            line.state = "retrying" if kind == "step_retrying" else "failed"
-            # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
-            error = data.get("error", "it is called again")
-            in_full = kind == "step_retrying" or is_tolerated(self._flow.plan, line.path)
-            line.note = error if in_full else error.partition(":")[0]
+        line.node, line.is_before, line.note = self._run.node(line.path), False, ""
+        match event.kind:
+            case "step_started":
+                line.began = time.monotonic()
+                for inner in self._inside.get(line.path, ()):
+                    inner.reset()
+            case "step_halted":
+                line.note = f"waits for {noun(data['wait']['kind'])}"
+            case "step_completed" if "decision" in data:
+                line.note = f"→ {chosen_of(data['decision'])}"
+            case "step_cancelled":
+                line.note = "cancelled"
+            case "step_retrying" | "step_failed":
+                # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
+                error = data.get("error", "it is called again")
+                in_full = event.kind == "step_retrying" or is_tolerated(self._flow.plan, line.path)
+                line.note = error if in_full else error.partition(":")[0]
 
     def draw(self) -> Group:
         """Return the tree as it is now."""
@@ -275,12 +254,12 @@ class LiveTree:
             row.no_wrap, row.overflow = True, "ellipsis"
         return Group(*rows)
 
-    def _told(self) -> list[Line]:
+    def _told(self) -> list[Row]:
         """Return the lines without those of gates of phases that were not reached."""
         lines = self._lines.values()
         return [line for line in lines if line.state != "waiting" or line.path not in self._beside_phases]
 
-    def _visible(self) -> list[Line]:
+    def _visible(self) -> list[Row]:
         """Choose what fits on the screen: what is under way first, then what ended last."""
         lines, room = self._told(), max(self._console.height - 6, 5)
         if len(lines) <= room:
@@ -295,40 +274,43 @@ class LiveTree:
         chosen = {line.path for line in ranked}
         return [line for line in lines if line.path in chosen]
 
-    def _row(self, line: Line, now: float, *, is_last: bool) -> Text:
-        glyph, style = _GLYPHS[line.state]
+    def _row(self, line: Row, now: float, *, is_last: bool) -> Text:
+        state, step = line.state, line.node.last if line.node is not None else None
+        items = line.node.items if line.node is not None else None
+        glyph, style = _GLYPHS[state]
         row = Text().append("└─ " if is_last else "├─ ", style="dim")
         row.append("  " * line.depth)
         row.append(f"{glyph} ", style=style)
-        is_quiet = line.state in ("waiting", "before")
+        is_quiet = state in ("waiting", "before")
         row.append(line.name.ljust(self._width - 2 * line.depth + 2), style="dim" if is_quiet else "")
-        if line.state == "running":
+        if state == "running":
             row.append(duration(now - line.began).rjust(9), style="cyan")
         elif not is_quiet:
-            took = duration(line.seconds) if line.state not in ("cancelled", "halted") else ""
+            seconds = seconds_of(step) if step is not None else None
+            took = duration(seconds or 0.0) if state not in ("cancelled", "halted") else ""
             row.append(took.rjust(9), style="dim")
-        elif line.state == "before":
+        elif state == "before":
             row.append("done before", style="dim")
-        if line.fan is not None and not is_quiet:
-            row.append_text(self._bar(line.fan, is_over=line.state != "running"))
+        if items is not None and not is_quiet:
+            row.append_text(self._bar(items, is_over=state != "running"))
         if line.visit > 1:
             row.append(f"  ×{line.visit}", style="magenta")
-        if line.attempt:
-            row.append(f"  {line.attempt}", style="yellow")
+        if step is not None and step.attempts > 1 and not is_quiet:
+            row.append(f"  {attempt_of(step.path, step.attempts, self._flow)}", style="yellow")
         if line.note:
-            row.append(f"  {cut(one_line(line.note), 160)}", style=style if line.state != "done" else "dim")
-        if line.due_at is not None:
-            row.append(f", {due_said(line.due_at, present())}", style=style)
+            row.append(f"  {cut(one_line(line.note), 160)}", style=style if state != "done" else "dim")
+        if step is not None and step.wait is not None and step.wait.due_at and state == "halted":
+            row.append(f", {due_said(step.wait.due_at, present())}", style=style)
         if line.kind:
             row.append(f"  {line.kind}", style="dim")
         return row
 
-    def _bar(self, fan: Fan, *, is_over: bool) -> Text:
+    def _bar(self, items: Items, *, is_over: bool) -> Text:
         bar = Text("  ")
         if not is_over and self._console.width >= 60 + self._width:
-            whole = max(fan.count, 1)
-            good, bad = BAR * fan.done // whole, -(-BAR * fan.failed // whole)
+            whole = max(items.count, 1)
+            good, bad = BAR * items.completed // whole, -(-BAR * len(items.failed) // whole)
             good = min(good, BAR - bad)
             bar.append("━" * good, style="green").append("━" * bad, style="red")
             bar.append("━" * (BAR - good - bad), style="bright_black").append("  ")
-        return bar.append(fan.said(), style="red" if fan.failed else "")
+        return bar.append(way_of(items), style="red" if items.failed else "")

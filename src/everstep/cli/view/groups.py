@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everstep.cli.view.outline import node_at
+from everstep.client.outline import node_at
+from everstep.client.projection import base_of
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.wiring import MemberSpec
 from everstep.graph.compile.plan import Plan
@@ -18,15 +19,23 @@ class Groups:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._statuses: dict[str, Status] = {}
+        self._statuses: dict[str, dict[str, Status]] = {}
+        """By the visit of the flow around it and the name of a node; those of a visit that ended are gone."""
 
     def take(self, step: StepRecord) -> None:
         """Note how a node stands now."""
-        self._statuses[step.path] = step.status
+        self._statuses.pop(base_of(step) + "/", None)
+        self._note(step.path, step.status)
+
+    def _note(self, path: str, status: Status) -> None:
+        around, slash, name = path.rpartition("/")
+        self._statuses.setdefault(around + slash, {})[name] = status
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """Note how every node stood before the first step."""
-        self._statuses |= {path: node.status for path, node in nodes.items() if node.status is not None}
+        for path, node in nodes.items():
+            if node.status is not None:
+                self._note(path, node.status)
 
     def outcome(self, step: StepRecord) -> str:
         """Say what a join found: `join of fast (completed), slow (not done)`; empty for any other step."""
@@ -38,10 +47,11 @@ class Groups:
         return "join of " + ", ".join(f"{name} ({standing})" for name, standing in found)
 
     def _standing(self, prefix: str, member: MemberSpec) -> str:
-        found = [self._statuses.get(prefix + name) for name in dict.fromkeys((*member.nodes, *member.last))]
+        known = self._statuses.get(prefix, {})
+        found = [known.get(name) for name in dict.fromkeys((*member.nodes, *member.last))]
         if Status.FAILED in found:
             return "failed"
-        if any(self._statuses.get(prefix + name) is Status.COMPLETED for name in member.last):
+        if any(known.get(name) is Status.COMPLETED for name in member.last):
             return "completed"
         return "not done"
 

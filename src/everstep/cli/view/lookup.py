@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from everstep import Host
@@ -12,12 +12,37 @@ from everstep.client.views import WaitInfo
 from everstep.codec.compare import Unreadable as UnreadableValue
 from everstep.errors import WaitNotFound
 from everstep.model.enums import ValueForm
-from everstep.model.records import QueuedTask, StepRecord, Written
+from everstep.model.records import CheckpointRecord, QueuedTask, StepRecord, Written
 
 STRETCH, ROOM = 5000, 1 << 24
 """How many versions are read at once, and of how many bytes, about."""
 
 Version = tuple[str, int]
+PAGE = 500
+"""How many checkpoints are read at a time."""
+
+
+class Pages:
+    """The checkpoints of a run, or of a part of one, a page at a time; or so many of the newest.
+
+    They can be gone over again. A run of one page is read once.
+    """
+
+    def __init__(self, host: Host, run: str, *, newest: int | None = None) -> None:
+        self._host = host
+        self._run = run
+        self._only = None if newest is None else host.history(run, count=newest)
+
+    def __iter__(self) -> Iterator[list[CheckpointRecord]]:
+        if self._only is not None:
+            yield self._only
+            return
+        found = self._host.history(self._run, after=0, count=PAGE)
+        self._only = found if len(found) < PAGE else None
+        while found:
+            yield found
+            last = found[-1].sequence
+            found = self._host.history(self._run, after=last, count=PAGE) if len(found) == PAGE else []
 
 
 class Lookup:
@@ -28,13 +53,17 @@ class Lookup:
     ) -> None:
         self._host = host
         self._run_id = run_id
+        self._waits: dict[str, WaitInfo | None] | None = None
+        self.turn_to(steps, with_reads=with_reads)
+
+    def turn_to(self, steps: Iterable[StepRecord], *, with_reads: bool = False) -> None:
+        """Be ready for the values of these steps, and forget those of others."""
         self._sizes = {
             version: size for step in steps for version, size in _versions(step, with_reads=with_reads)
         }
         self._order = list(self._sizes)
         self._place = {version: k for k, version in enumerate(self._order)}
         self._read: dict[Version, Any] = {}
-        self._waits: dict[str, WaitInfo | None] | None = None
 
     def value(self, name: str, version: int) -> Any:
         """Return a version of a value by its whole name, or an `Unreadable` that says why not."""

@@ -1,75 +1,14 @@
-"""The order in which the nodes of a flow are shown: upstream first, what a gate leads to below the gate."""
+"""Words about the nodes of a flow that only a terminal needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from everstep.cli.view.text import count
+from everstep.client.outline import node_at, plan_around
 from everstep.frontends.phases.places import place_of
-from everstep.graph.author.node import END, Gate, Node
 from everstep.graph.compile.plan import Plan
-from everstep.model.address import item_of, map_of, plain_of
-
-
-class Place(NamedTuple):
-    """Where a node stands in the outline."""
-
-    name: str
-    """Its path without visits and items."""
-    depth: int
-
-
-def outline(plan: Plan) -> list[Place]:
-    """List every node once, each after those it waits for; loops are entered where they begin.
-
-    What is inside a flow stands below it, unless the flow is gone over item by item.
-    """
-    places: list[Place] = []
-    todo = [(plan, "", place) for place in reversed(_of_one(plan))]
-    while todo:
-        around, prefix, place = todo.pop()
-        places.append(Place(prefix + place.name, place.depth))
-        child = around.children.get(around.index[place.name])
-        if child is not None and child.over is None:
-            inner = [p._replace(depth=p.depth + place.depth + 1) for p in _of_one(child.plan)]
-            todo += [(child.plan, f"{prefix}{place.name}/", p) for p in reversed(inner)]
-    return places
-
-
-def _of_one(plan: Plan) -> list[Place]:
-    order = sorted(_upstream_first(plan), key=lambda i: i in plan.tasks)
-    rank = {i: k for k, i in enumerate(order)}
-    below: dict[int, list[int]] = {}
-    for i in order:
-        gate = plan.nodes[i]
-        if isinstance(gate, Gate):
-            for name in gate.targets:
-                target = plan.index.get(name) if name != END else None
-                if target is not None and rank[target] > rank[i]:
-                    below.setdefault(target, []).append(i)
-    children: dict[int, list[int]] = {}
-    for target, gates in below.items():
-        # Led to by two gates, it belongs to neither.
-        if len(gates) == 1:
-            children.setdefault(gates[0], []).append(target)
-    nested = {i for targets in children.values() for i in targets}
-    places: list[Place] = []
-    stack = [(i, 0) for i in reversed(order) if i not in nested]
-    while stack:
-        i, depth = stack.pop()
-        places.append(Place(plan.paths[i], depth))
-        stack.extend(
-            (child, depth + 1) for child in sorted(children.get(i, ()), key=rank.__getitem__, reverse=True)
-        )
-    return places
-
-
-def node_at(plan: Plan, path: str) -> Node | None:
-    """Return the node at a path without visits and items."""
-    found = _plan_around(plan, path)
-    i = found.index.get(path.rpartition("/")[2]) if found is not None else None
-    return found.nodes[i] if found is not None and i is not None else None
+from everstep.model.address import item_of, map_of
 
 
 def is_beside_a_phase(plan: Plan, name: str) -> bool:
@@ -79,51 +18,11 @@ def is_beside_a_phase(plan: Plan, name: str) -> bool:
     return place is not None and place.role != "phase"
 
 
-def _plan_around(plan: Plan, path: str) -> Plan | None:
-    """Return the flow that a node is in."""
-    for name in path.split("/")[:-1]:
-        child = plan.children.get(plan.index.get(name, -1))
-        if child is None:
-            return None
-        plan = child.plan
-    return plan
-
-
 def is_tolerated(plan: Plan, path: str) -> bool:
     """True if a group tolerates the failure of the node at a path, so that the run may go on."""
-    found = _plan_around(plan, path)
+    found = plan_around(plan, path)
     i = found.index.get(path.rpartition("/")[2], -1) if found is not None else -1
     return found is not None and any(found.meetings[j].tolerates for j in found.meets_at.get(i, ()))
-
-
-def split_pending(plan: Plan, pending: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Tell the nodes that come next from those that wait; of a flow under way, those inside it."""
-    scopes: dict[str, list[str]] = {}
-    for path in dict.fromkeys(pending):
-        head, slash, name = path.rpartition("/")
-        if "#" not in name:
-            scopes.setdefault(head + slash, []).append(name)
-    open_flows = {_visited(prefix[:-1]) for prefix in scopes if prefix}
-    coming: list[str] = []
-    waiting: list[str] = []
-    for prefix, names in scopes.items():
-        flow = _plan_around(plan, f"{plain_of(prefix)}-")
-        if flow is None:
-            continue
-        mask = sum(1 << flow.index[name] for name in names)
-        for name in names:
-            i = flow.index[name]
-            if flow.blockers[i] & mask & ~(1 << i):
-                waiting.append(prefix + name)
-            elif prefix + name not in open_flows:
-                coming.append(prefix + name)
-    return coming, waiting
-
-
-def _visited(path: str) -> str:
-    """Return the path of a flow's node, whichever visit and item its last part names."""
-    head, slash, name = path.rpartition("/")
-    return head + slash + plain_of(name)
 
 
 def gathered(paths: Iterable[str]) -> list[str]:
@@ -135,15 +34,3 @@ def gathered(paths: Iterable[str]) -> list[str]:
         f"{path} ({count(len(items - {None}), 'item')})" if items - {None} else path
         for path, items in found.items()
     ]
-
-
-def _upstream_first(plan: Plan) -> list[int]:
-    """Sort by dependencies, among equals by the order in the flow; `blockers` leaves out the way back."""
-    left = set(range(len(plan.nodes)))
-    order: list[int] = []
-    while left:
-        pending = sum(1 << i for i in left)
-        free = [i for i in sorted(left) if not plan.blockers[i] & pending & ~(1 << i)] or [min(left)]
-        order += free
-        left.difference_update(free)
-    return order

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.guards import amounts_said, guarded_said
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.stages import of_interest, told
-from everstep.cli.view.text import act_said, count, moment, one_line, preview
+from everstep.cli.view.text import act_said, chosen_of, count, moment, one_line, preview
 from everstep.cli.view.waits import noun, settled
-from everstep.client.projection import Tally, base_of
+from everstep.client.projection import Maps, base_of
 from everstep.frontends.phases.places import GATES
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
@@ -26,7 +25,7 @@ _SCORES = CHANNEL + GATES
 MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘", Status.HALTED: "‖"}
 
 
-def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> str:
+def said(step: StepRecord, lookup: Lookup, maps: Maps, joined: str = "") -> str:
     """Say what became of a step: why it failed, what it chose, wrote, put into the channel and asked for."""
     tries = f"attempt {step.attempts}: " if step.attempts > 1 or step.status is Status.RETRYING else ""
     if step.status is Status.CANCELLED:
@@ -48,7 +47,7 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
     if step.wait is not None:
         wait = lookup.wait(step.wait.wait_id)
         parts.append(settled(wait) if wait is not None else act_said(step.act))
-    parts.append(", ".join(_values(step, lookup, tally)))
+    parts.append(", ".join(_values(step, lookup, maps)))
     parts += _channel(step, lookup)
     if step.queued:
         asked = ", ".join(call_of(task, lookup) for task in step.queued)
@@ -94,13 +93,13 @@ def _begun(step: StepRecord) -> str:
     return f"announced, key {step.key}" if step.key is not None else "begins"
 
 
-def _values(step: StepRecord, lookup: Lookup, tally: Tally) -> Iterable[str]:
+def _values(step: StepRecord, lookup: Lookup, maps: Maps) -> Iterable[str]:
     own = [w for w in step.writes if w.name[0] != "@"]
     width = WIDTH if len(own) > 1 else WIDE
-    size = tally.size(base_of(step))
-    if size is not None:
-        failed = tally.failed(base_of(step))
-        yield count(size, "item") + (f", {failed:,} failed" if failed else "")
+    items = maps.of(base_of(step))
+    if items is not None:
+        failed = len(items.failed)
+        yield count(items.count, "item") + (f", {failed:,} failed" if failed else "")
     elif any(w.form is ValueForm.LIFTED for w in own):
         yield "gives " + ", ".join(_given(w) for w in own)
         return

@@ -25,6 +25,22 @@ LEAST_LAST = 16
 """What other columns leave to the last one, if it needs so much."""
 
 
+class Table:
+    """A table that is written a page at a time; its columns grow wider, and never narrower."""
+
+    def __init__(self, head: Sequence[str]) -> None:
+        self._waiting: list[Sequence[Cell]] = [[Cell(title, dim=True) for title in head]] if head else []
+        self._least: list[int] = []
+
+    def write(self, rows: Sequence[Sequence[Cell]]) -> None:
+        """Write the next rows on stdout, the headings above the first ones."""
+        table = [*self._waiting, *rows]
+        self._waiting = []
+        for line in layout(table, screen_width(), self._least):
+            click.echo(line)
+        self._least = _widths(table, self._least)
+
+
 def write_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], spare: Sequence[str] = ()) -> None:
     """Write rows below their headings on stdout; columns to spare go, in turn, if the terminal is narrow."""
     table, width = [[Cell(title, dim=True) for title in head], *rows], screen_width()
@@ -44,12 +60,13 @@ def narrowed(table: Sequence[Sequence[Cell]], width: int, spare: Sequence[str]) 
     return table
 
 
-def layout(rows: Sequence[Sequence[Cell]], width: int | None) -> list[str]:
+def layout(rows: Sequence[Sequence[Cell]], width: int | None, least: Sequence[int] = ()) -> list[str]:
     """Return one line for each row; columns are as wide as they need, the last takes what is left.
 
     Where that is too little, the widest of the others are narrowed; a cell without any room is left out.
+    `least` says how wide columns are at least, where rows follow others.
     """
-    widths = _widths(rows)
+    widths = _widths(rows, least)
     if width is not None and widths:
         widths = _fitted(widths, width)
     lines = []
@@ -69,9 +86,10 @@ def layout(rows: Sequence[Sequence[Cell]], width: int | None) -> list[str]:
     return lines
 
 
-def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:
+def _widths(rows: Sequence[Sequence[Cell]], least: Sequence[int] = ()) -> list[int]:
     count = max(map(len, rows), default=0)
-    return [max((len(row[k].text) for row in rows if k < len(row)), default=0) for k in range(count)]
+    found = [max((len(row[k].text) for row in rows if k < len(row)), default=0) for k in range(count)]
+    return [max(width, *least[k : k + 1]) if least[k : k + 1] else width for k, width in enumerate(found)]
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import pprint
 import reprlib
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from everstep.client.projection import ActInfo
@@ -35,13 +37,38 @@ class Unreadable(UnreadableValue):
 
 def write_json(value: object) -> None:
     """Write one JSON document on stdout."""
+    sys.stdout.write(_json_text(value) + "\n")
+
+
+def _json_text(value: object) -> str:
     shown = jsonable(value)
     text = json.dumps(shown, ensure_ascii=False, indent=2)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # half a surrogate pair, or a terminal that knows no more than ASCII
         text = json.dumps(shown, indent=2)
-    sys.stdout.write(text + "\n")
+    return text
+
+
+def write_json_list(
+    head: Mapping[str, object], name: str, items: Iterable[object], tail: Callable[[], Mapping[str, object]]
+) -> None:
+    """Write one JSON object with a long list in it; a file holds it until all of it is there."""
+    with SpooledTemporaryFile(max_size=1 << 20, mode="w+", encoding="utf-8", newline="") as file:
+        file.write("{\n" + "".join(f"  {_entry(key, value)},\n" for key, value in head.items()))
+        file.write(f"  {json.dumps(name)}: [")
+        has_any = False
+        for item in items:
+            file.write((",\n    " if has_any else "\n    ") + _json_text(item).replace("\n", "\n    "))
+            has_any = True
+        file.write("\n  ]" if has_any else "]")
+        file.write("".join(f",\n  {_entry(key, value)}" for key, value in tail().items()) + "\n}\n")
+        file.seek(0)
+        shutil.copyfileobj(file, sys.stdout)
+
+
+def _entry(key: str, value: object) -> str:
+    return f"{json.dumps(key)}: " + _json_text(value).replace("\n", "\n  ")
 
 
 class _Short(reprlib.Repr):
@@ -184,3 +211,8 @@ def ended_before(status: Status) -> str:
 def count(number: int, noun: str) -> str:
     """Write `1 step`, `2 steps`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def chosen_of(decision: Sequence[str]) -> str:
+    """Write what a gate chose."""
+    return ", ".join(decision) or "end"

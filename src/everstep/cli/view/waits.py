@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import click
@@ -26,16 +27,45 @@ SHOWN = 10
 _PAGE = 1000
 _LOOK = "See all it waited for with: everstep waits {} --status all"
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_NOUNS = {
-    "timer": "its time",
-    "approval": "an approval",
-    "callback": "a callback",
-    "yes_no": "a yes or no",
-    "confirm": "a confirmation",
-    "choice": "a choice",
-    "text": "a text",
-    "settle": "word of an effect that never reported",
+
+
+class Kind(NamedTuple):
+    """How a kind of wait is spoken of, and answered at a shell."""
+
+    noun: str
+    """What is waited for."""
+    flag: str = ""
+    """What answers it, behind `everstep answer WAIT`; without one, JSON does."""
+    value: str = ""
+    """What stands behind the flag."""
+    other: str = ""
+    """The flag that says the opposite, which makes it a yes or no in words too."""
+    needs_schema: bool = False
+    """True if only its schema says what an answer looks like."""
+    is_for_people: bool = True
+
+    @property
+    def flags(self) -> str:
+        """What may be given to answer it."""
+        return " or ".join(filter(None, (self.flag, self.other)))
+
+
+KINDS: Mapping[str, Kind] = {
+    "timer": Kind("its time", "--fire", needs_schema=True, is_for_people=False),
+    "approval": Kind("an approval", "--approve", other="--reject"),
+    "callback": Kind("a callback", needs_schema=True, is_for_people=False),
+    "yes_no": Kind("a yes or no", "--yes", other="--no"),
+    "confirm": Kind("a confirmation", "--yes", other="--no"),
+    "choice": Kind("a choice", "--choose", "OPTION"),
+    "text": Kind("a text", "--text", "TEXT"),
+    "settle": Kind("word of an effect that never reported", is_for_people=False),
 }
+"""Every kind of wait but those that nodes make up."""
+
+
+def kind_of(kind: str) -> Kind:
+    """Return how a kind of wait is spoken of and answered, also one that a node made up."""
+    return KINDS.get(kind) or Kind(f"an answer ({one_line(kind)})", needs_schema=True)
 
 
 def find_wait(host: Host, text: str) -> WaitInfo:
@@ -155,7 +185,7 @@ def ago(at: datetime, now: datetime) -> str:
 
 def noun(kind: str) -> str:
     """Name what a kind of wait waits for."""
-    return _NOUNS.get(kind, f"an answer ({one_line(kind)})")
+    return kind_of(kind).noun
 
 
 def asked(wait: WaitInfo, width: int = 72) -> str:
@@ -217,27 +247,29 @@ def standing_of(wait: WaitInfo, now: datetime) -> str:
 
 def how_to_answer(wait: WaitInfo, store: str | None) -> tuple[str, str]:
     """Return the command that answers a wait, and what may stand in its place."""
-    if wait.kind == "settle":
-        step = str(Address.of(wait.node, wait.visit))
-        return command_line("settle", wait.run_id, step, "--done", "JSON", store=store), "or --rerun"
-    words, other = _flags(wait)
-    return command_line("answer", short(wait.id), *words, store=store), other
-
-
-def _flags(wait: WaitInfo) -> tuple[list[str], str]:
-    match wait.kind:
-        case "timer":
-            return ["--fire"], ""
-        case "approval":
-            return ["--approve"], "or --reject"
-        case "yes_no" | "confirm":
-            return ["--yes"], "or --no"
-        case "text" if (wait.schema or {}).get("type", "string") == "string":
-            return ["--text", "TEXT"], ""
-    if wait.options:
+    kind, more = kind_of(wait.kind), ""
+    command, other = answering(wait.kind, wait.run_id, Address.of(wait.node, wait.visit), wait.id, store)
+    if other or (kind.flag and not kind.value):
+        return command, f"or {other}" if other else ""
+    words = ["JSON"]
+    if wait.kind == "text" and (wait.schema or {}).get("type", "string") == "string":
+        words = [kind.flag, kind.value]
+    elif wait.options:
         first, *rest = [one_line(o if isinstance(o, str) else json.dumps(o)) for o in wait.options]
-        return ["--choose", first], f"or {', '.join(rest)}" if rest else ""
-    return ["JSON"], ""
+        words, more = ["--choose", first], f"or {', '.join(rest)}" if rest else ""
+    return command_line("answer", short(wait.id), *words, store=store), more
+
+
+def answering(kind: str, run_id: str, step: Address, wait_id: str, store: str | None) -> tuple[str, str]:
+    """Return the command that answers a wait of which no more is known, and the flag for the opposite.
+
+    Where it takes more than a flag, the command as it is asks for the answer on a terminal.
+    """
+    if kind == "settle":
+        return command_line("settle", run_id, str(step), "--done", "JSON", store=store), "--rerun"
+    known = kind_of(kind)
+    words = [known.flag] if known.flag and not known.value else []
+    return command_line("answer", short(wait_id), *words, store=store), known.other
 
 
 def wait_lines(waits: Sequence[WaitInfo], store: str | None, *, with_tokens: bool = False) -> Iterator[str]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from everstep.client.diff import Diff, compare_states
-from everstep.client.parts import Parts
+from everstep.client.outline import standing_of
+from everstep.client.parts import Parts, check_limit
+from everstep.client.projection import Log, Projection, RunNodes, StepLine, StepPage
 from everstep.client.views import RunState
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, RunNotFound
 from everstep.graph.author.flow import Flow
 from everstep.runtime.addresses import addressed, in_run
+from everstep.runtime.history import history
 from everstep.runtime.travel.bisect import Divergence, bisect
 from everstep.runtime.travel.recall import recall
 from everstep.runtime.travel.replay import Replay, replay
+
+PAGE = 500
+"""How many checkpoints are read at a time."""
 
 
 class DebugCalls:
@@ -55,6 +63,45 @@ class DebugCalls:
     async def _state(self, run_id: str, at: int | str | None) -> RunState:
         run_id, at, part = await addressed(self._runs, run_id, at)
         return RunState(run_id, await self._runs.look_back(run_id, at), part)
+
+    async def nodes(self, run_id: str) -> RunNodes:
+        """Return a run at a glance: its nodes with visits, attempts, items, waits, times, and who did what.
+
+        It is read page by page. Of a part such as A17/rag, the nodes in it; A17@3 is how it stood there.
+        """
+        run_id, at, part = await addressed(self._runs, run_id)
+        last = None if at is None else (await self._runs.find(run_id, at))[1]
+        told, page = Projection(), await history(self._runs, run_id, last, count=PAGE, after=0, part=part)
+        while page:
+            told.take(page)
+            page = await history(self._runs, run_id, last, count=PAGE, after=told.cursor, part=part)
+        state = RunState(run_id, await self._runs.look_back(run_id, last), part)
+        stands = standing_of(told, state)
+        return RunNodes(
+            run_id=run_id,
+            sequence=told.cursor,
+            nodes=[line.info(is_pending=line.name in stands.due) for line in stands.nodes],
+            acts=told.acts,
+            guards=state.guards,
+        )
+
+    async def steps(self, run_id: str, *, after: int = 0, limit: int = 100, full: bool = False) -> StepPage:
+        """Return the steps of the first `limit` checkpoints behind `after`, as `log` lists them.
+
+        Those of a map's items are counted in one line; with `full` each has its own. `next` of a page is the
+        `after` of the one that follows. Of a part such as A17/rag, the steps in it.
+        """
+        check_limit(limit)
+        run_id, at, part = await addressed(self._runs, run_id)
+        last = None if at is None else (await self._runs.find(run_id, at))[1]
+        page = await history(self._runs, run_id, last, count=limit, after=after, part=part)
+        log = Log(full=full)
+        if page and page[0].sequence > 1:
+            with suppress(RunNotFound):  # it was removed
+                before = await self._runs.look_back(run_id, page[0].sequence - 1)
+                log.maps.begin(RunState(run_id, before).opened)
+        steps = [StepLine.of(line, log.maps) for line in chain(log.take(page), log.rest())]
+        return StepPage(run_id=run_id, steps=steps, next=page[-1].sequence if len(page) == limit else None)
 
     async def bisect(self, good: str, bad: str) -> Divergence | None:
         """Return the first step of a bad run that a good one lacks, or that came out differently there.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -13,10 +12,10 @@ from everstep.cli.args.options import find_run, json_option, load_option, lookin
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.family import draw, family_json, family_of, write_family
 from everstep.cli.view.groups import Groups
-from everstep.cli.view.lookup import Lookup
+from everstep.cli.view.lookup import Lookup, Pages
 from everstep.cli.view.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.view.step_line import said
-from everstep.cli.view.table import Cell, screen_width, write_table
+from everstep.cli.view.table import Cell, Table, screen_width
 from everstep.cli.view.text import (
     act_said,
     clock_time,
@@ -24,13 +23,15 @@ from everstep.cli.view.text import (
     duration,
     one_line,
     write_json,
+    write_json_list,
 )
 from everstep.client.checkpoint_steps import RecordInfo
-from everstep.client.projection import Fold, Line, Tally, lines
+from everstep.client.projection import Fold, Line, Log, inside
+from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.compile.plan import Plan
-from everstep.model.address import item_of
+from everstep.model.address import item_of, map_of
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.results import RunState
@@ -81,97 +82,109 @@ def log(
         if graph:
             _draw(host, run_id, as_json=as_json)
             return
-        records = host.history(address, count=last)
+        found = Pages(host, address, newest=last)
         if as_json:
-            lookup = Lookup(host, run_id, (step for record in records for step in record.steps))
-            told: dict[str, Any] = {"run_id": run_id, **({"path": path} if path else {})}
-            told["checkpoints"] = [wire(RecordInfo.of(r, lookup)) for r in records]
-            write_json({**told, **waiting_json(host, run_id)})
+            head = {"run_id": run_id, **({"path": path} if path else {})}
+            write_json_list(
+                head, "checkpoints", _told(host, run_id, found), lambda: waiting_json(host, run_id)
+            )
             return
-        _write(host, run_id, records, full=full or item_of(path) is not None, is_whole=not path)
+        _write(host, run_id, found, full=full or item_of(path) is not None, is_whole=not path)
         with contextlib.suppress(EverstepError):  # said above
             say_waiting(host, run_id, store)
 
 
+def _told(host: Host, run_id: str, pages: Iterable[list[CheckpointRecord]]) -> Iterator[Wire]:
+    lookup = Lookup(host, run_id, ())
+    for page in pages:
+        lookup.turn_to(step for record in page for step in record.steps)
+        yield from (wire(RecordInfo.of(record, lookup)) for record in page)
+
+
 def _write(
-    host: Host,
-    run_id: str,
-    records: Sequence[CheckpointRecord],
-    *,
-    full: bool,
-    is_whole: bool,
+    host: Host, run_id: str, pages: Iterable[list[CheckpointRecord]], *, full: bool, is_whole: bool
 ) -> None:
-    found = list(lines(records, full=full))
-    shown = [step for line in found for step in _steps_of(line)]
-    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, shown), records, run_id)
-    if records and records[0].sequence > 1:
-        with contextlib.suppress(RunNotFound):  # it was removed
-            teller.begin(host.state(run_id, records[0].sequence - 1))
+    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), Log(full=full), run_id)
+    is_narrow = (screen_width() or NARROW) < NARROW
+    head = ["#", "time", "trigger", "step", "took", "result"]
+    table = Table(head[:1] + head[2:] if is_narrow else head)
+
+    def write(rows: Sequence[list[Cell]]) -> None:
+        table.write([row[:1] + row[2:] for row in rows] if is_narrow else rows)
+
     rows: list[list[Cell]] = []
-    before: CheckpointRecord | None = None
-    for line in found:
-        record = line.first if isinstance(line, Fold) else line.record
-        if record is not before and rows and record.base is not None and record.trigger is Trigger.FORK:
-            shared = f"↑ shared with {record.parent_run_id}"
-            rows.append([*[Cell("")] * 5, Cell(shared, dim=True)])
-        rows += teller.rows(line, is_new=record is not before)
-        before = line.last if isinstance(line, Fold) else record
+    is_first = True
+    for page in pages:
+        if is_first and page and page[0].sequence > 1:
+            with contextlib.suppress(RunNotFound):  # it was removed
+                teller.begin(host.state(run_id, page[0].sequence - 1))
+        elif not is_first:
+            write(rows)
+        rows, is_first = list(teller.page(page)), False
+    rows += teller.rest()
     try:
         rows += waiting_rows(host, run_id) if is_whole else []
     except EverstepError as error:
         click.secho(f"what waits on this machine cannot be read: {one_line(str(error))}", err=True, fg="red")
-    width = screen_width()
-    head = ["#", "time", "trigger", "step", "took", "result"]
-    if width is not None and width < NARROW:
-        head.pop(1)
-        for row in rows:
-            row.pop(1)
-    write_table(head, rows)
-
-
-def _steps_of(line: Line | Fold) -> list[StepRecord]:
-    return [line.step] if isinstance(line, Line) else []
+    write(rows)
 
 
 class Teller:
-    """Turns lines into rows, and knows what came before each."""
+    """Turns the pages of a log into rows, and knows what came before each."""
 
-    def __init__(self, plan: Plan, lookup: Lookup, records: Sequence[CheckpointRecord], run_id: str) -> None:
+    def __init__(self, plan: Plan, lookup: Lookup, log: Log, run_id: str) -> None:
         self._lookup = lookup
-        self._tally = Tally(records)
+        self._log = log
         self._groups = Groups(plan)
         self._run_id = run_id
+        self._before: CheckpointRecord | None = None
 
     def begin(self, state: RunState) -> None:
         """Know how a run stood before the first step that is told of."""
-        self._tally.begin(state.opened)
+        self._log.maps.begin(state.opened)
         self._groups.begin(state.nodes)
 
-    def pass_by(self, step: StepRecord) -> None:
-        """Note a step that is not shown."""
-        self._tally.take(step)
-        self._groups.take(step)
+    def page(self, records: Sequence[CheckpointRecord]) -> Iterator[list[Cell]]:
+        """Yield the rows of the next page."""
+        self._lookup.turn_to(
+            step for r in records for step in r.steps if self._log.full or map_of(step.path) is None
+        )
+        for line in self._log.take(records):
+            yield from self._with_head(line)
+
+    def rest(self) -> Iterator[list[Cell]]:
+        """Yield the rows of the line of items that is under way."""
+        for line in self._log.rest():
+            yield from self._with_head(line)
+
+    def _with_head(self, line: Line | Fold) -> Iterator[list[Cell]]:
+        record, before = line.first if isinstance(line, Fold) else line.record, self._before
+        if record is not before and before and record.base is not None and record.trigger is Trigger.FORK:
+            yield [*[Cell("")] * 5, Cell(f"↑ shared with {record.parent_run_id}", dim=True)]
+        yield from self.rows(line, is_new=record is not before)
+        self._before = line.last if isinstance(line, Fold) else record
 
     def rows(self, line: Line | Fold, *, is_new: bool) -> Iterator[list[Cell]]:
         """Return the row of a step; of a map's items, a row for all and one for each that failed."""
         if isinstance(line, Line):
-            text = said(line.step, self._lookup, self._tally, self._groups.outcome(line.step))
+            text = said(line.step, self._lookup, self._log.maps, self._groups.outcome(line.step))
             if line.record.trigger is Trigger.MIGRATION:
                 text = _went_over(line.record)
             elif line.record.trigger is Trigger.TRIM:
                 text = "every value as it was, to remove the checkpoints before it"
             if is_new and line.record.act is not None:
                 text = "; ".join(filter(None, (text, act_said(line.record.act))))
-            self.pass_by(line.step)
+            self._groups.take(line.step)
             head = self._head(line.record, str(line.record.sequence)) if is_new else [Cell("")] * 3
-            yield [*head, *_cells(line, text)]
+            yield [*head, *_cells(line.step, line.name, line.depth, text)]
             return
         yield [*self._fold_head(line, is_new=is_new), *_fold_cells(line)]
-        self._tally.count(line.path, line.failed, line.completed)
-        for failure in line.failures[:NAMED]:
-            yield [*[Cell("")] * 3, *_cells(failure, said(failure.step, self._lookup, self._tally))]
-        if len(line.failures) > NAMED:
-            more = ", ".join(failure.name for failure in line.failures[NAMED:])
+        failures = line.items.failures
+        for step in failures[:NAMED]:
+            text = said(step, self._lookup, self._log.maps)
+            yield [*[Cell("")] * 3, *_cells(step, inside(step), line.depth, text)]
+        if len(failures) > NAMED:
+            more = ", ".join(map(inside, failures[NAMED:]))
             yield [*[Cell("")] * 3, Cell("  " * line.depth + "also failed"), Cell(""), Cell(more, "red")]
 
     def _head(self, record: CheckpointRecord, number: str) -> list[Cell]:
@@ -196,22 +209,22 @@ def _went_over(record: CheckpointRecord) -> str:
     return one_line(f"version {before} → {record.flow_version}" + (f": {rules}" if rules else ""))
 
 
-def _cells(line: Line, text: str) -> list[Cell]:
-    step = line.step
+def _cells(step: StepRecord, name: str, depth: int, text: str) -> list[Cell]:
     took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
     took = took if step.status is not Status.HALTED else ""
     is_quiet = step.status is Status.RUNNING or step.path == "@"
     is_odd = step.error is not None or step.status in (Status.CANCELLED, Status.HALTED)
     colour = STATUS_COLOURS[step.status] if is_odd else None
-    name = Cell("  " * line.depth + line.name, "cyan" if step.path != "@" else None, dim=step.path == "@")
-    return [name, Cell(took, dim=True), Cell(text, colour, dim=is_quiet)]
+    is_step = step.path != "@"
+    named = Cell("  " * depth + name, "cyan" if is_step else None, dim=not is_step)
+    return [named, Cell(took, dim=True), Cell(text, colour, dim=is_quiet)]
 
 
 def _fold_cells(fold: Fold) -> list[Cell]:
     took = duration(fold.ended - fold.began) if fold.ended and fold.began else ""
     counts = [
-        f"{len(fold.completed):,} completed" if fold.completed else "",
-        f"{len(fold.failed):,} failed" if fold.failed else "",
+        f"{fold.items.completed:,} completed" if fold.items.completed else "",
+        f"{len(fold.items.failed):,} failed" if fold.items.failed else "",
     ]
     text = ", ".join(part for part in counts if part) or count(fold.steps, "step")
     return [Cell("  " * fold.depth + "items", "cyan"), Cell(took, dim=True), Cell(text)]

@@ -30,8 +30,8 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.commands.runs.pipelines import pipeline_options, said_again
 from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
-from everstep.cli.live.progress import Watcher, choose_watcher
 from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
+from everstep.cli.live.watching import Watcher, choose_watcher
 from everstep.cli.view.fallback import say_fallback
 from everstep.cli.view.stages import context_of, said_last
 from everstep.cli.view.table import wide

@@ -11,19 +11,19 @@ from everstep import Host, Status
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.list import STATUS_COLOURS, origin, standing
 from everstep.cli.commands.runs.log import NAMED
-from everstep.cli.commands.runs.state import next_of, queued_json, task_lines
+from everstep.cli.commands.runs.state import queued_json, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
-from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.groups import members_of
 from everstep.cli.view.guards import guard_lines
-from everstep.cli.view.lookup import Lookup
-from everstep.cli.view.outline import is_beside_a_phase, node_at, outline
+from everstep.cli.view.lookup import Lookup, Pages
+from everstep.cli.view.outline import is_beside_a_phase
 from everstep.cli.view.spooled import say_waiting, waiting_json
 from everstep.cli.view.stages import of_interest
 from everstep.cli.view.step_line import RESULT, scored
 from everstep.cli.view.table import Cell, layout, screen_width
 from everstep.cli.view.text import (
     act_said,
+    chosen_of,
     count,
     duration,
     moment,
@@ -31,7 +31,8 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
-from everstep.client.projection import NodeLine, Projection
+from everstep.client.outline import node_at, standing_of
+from everstep.client.projection import Items, NodeLine, Projection, inside
 from everstep.codec.wire import wire
 from everstep.errors import EverstepError
 from everstep.frontends.phases.places import GATES
@@ -87,9 +88,6 @@ def show(
             show_step(host, run_id, step, whole=full, as_json=as_json)
 
 
-PAGE = 500
-"""How many checkpoints are read at a time."""
-
 _DONE = {
     Trigger.ADMISSION: "started",
     Trigger.RESUME: "resumed",
@@ -104,14 +102,11 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
     if info.needs_repair is not None and not as_json:
         status = click.style(standing(info), fg="red" if info.is_damaged else None, bold=True)
         click.echo(f"{click.style(run_id, bold=True)}  {status}")
-    told, state = projected(host, run_id, info.checkpoints), host.state(run_id)
-    pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
-    coming, waiting = next_of(state) if pending else ([], [])
-    others = [*map(plain_of, (*coming, *waiting)), *(place.name for place in outline(state.plan))]
-    nodes = told.nodes(others)
+    told, state = projected(host, run_id), host.state(run_id)
+    stands = standing_of(told, state)
+    nodes, pending, coming, waiting = stands
     waits = waits_of(host, run_id)
     if as_json:
-        due = set(map(plain_of, pending))
         write_json(
             {
                 **wire(info),
@@ -123,7 +118,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "error": wire(state.error),
                 "guards": wire(state.guards),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
-                "nodes": [wire(line.info(is_pending=line.name in due)) for line in nodes],
+                "nodes": [wire(line.info(is_pending=line.name in stands.due)) for line in nodes],
                 "acts": [wire(act) for act in told.acts],
             }
         )
@@ -144,11 +139,11 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
-def projected(host: Host, run_id: str, head: int) -> Projection:
+def projected(host: Host, run_id: str) -> Projection:
     """Read a run page by page; no more than a page of its records is held."""
     told = Projection()
-    for last in range(PAGE, head + PAGE, PAGE):
-        told.take(host.history(run_id, last=min(last, head), count=PAGE))
+    for page in Pages(host, run_id):
+        told.take(page)
     return told
 
 
@@ -210,17 +205,16 @@ def _node_lines(
 
 
 def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell]]:
-    failures = line.fold.lasting if line.fold is not None else []
+    failures = line.items.lasting if line.items is not None else []
     shown = failures if whole else failures[:NAMED]
     rows = []
-    for failure in shown:
-        step = failure.step
+    for step in shown:
         took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
         error = f"{step.error.type}: {one_line(step.error.message)}" if step.error is not None else ""
-        name = Cell(indent + failure.name)
+        name = Cell(indent + inside(step))
         rows.append([Cell("  ✗", "red"), name, Cell(took, dim=True), Cell(error)])
     if len(shown) < len(failures):
-        more = ", ".join(failure.name for failure in failures[len(shown) :])
+        more = ", ".join(map(inside, failures[len(shown) :]))
         rows.append([Cell("  ✗", "red"), Cell(f"{indent}also"), Cell(""), Cell(more)])
     return rows
 
@@ -241,7 +235,7 @@ def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
     if line.attempts > line.visits:
         parts.append(count(line.attempts, "attempt"))
     if line.items is not None:
-        parts.append(_items(line))
+        parts.append(_items(line.items))
     if line.last.wait is not None:
         parts.append(_waited(line.last, line.last.wait, lookup))
     if line.last.decision is not None:
@@ -265,9 +259,9 @@ def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> str:
     return settled(wait) if wait is not None else " ".join(filter(None, ("settled", act_said(step.act))))
 
 
-def _items(line: NodeLine) -> str:
-    parts = [f"{line.completed:,} completed"] + ([f"{line.failed:,} failed"] if line.failed else [])
-    return f"{count(line.items or 0, 'item')}: {' '.join(parts)}"
+def _items(items: Items) -> str:
+    failed = [f"{len(items.failed):,} failed"] if items.failed else []
+    return f"{count(items.count, 'item')}: {' '.join([f'{items.completed:,} completed', *failed])}"
 
 
 def _written(step: StepRecord) -> Iterator[str]:

@@ -11,13 +11,14 @@ import click
 
 from everstep import Host
 from everstep.cli.args.options import find_place, json_option, load_option, looking_at, store_option
-from everstep.cli.view.outline import gathered, split_pending
+from everstep.cli.view.outline import gathered
 from everstep.cli.view.spooled import say_waiting
 from everstep.cli.view.step_line import so_far
 from everstep.cli.view.table import screen_width, wide
 from everstep.cli.view.text import Unreadable, count, is_cut, moment, one_line, preview, write_json
 from everstep.cli.view.text import full as whole
 from everstep.cli.view.waits import noun
+from everstep.client.outline import next_of
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
@@ -168,13 +169,6 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
         "next": coming,
         "steps": found.counters.steps,
     }
-
-
-def next_of(found: RunState) -> tuple[list[str], list[str]]:
-    """Return the nodes that came next, without those that wait for an answer, and those that stood behind."""
-    coming, behind = split_pending(found.plan, found.frontier.pending)
-    asking = {path for path, node in found.nodes.items() if node.wait is not None}
-    return [path for path in coming if path not in asking], behind
 
 
 def stream_lines(found: RunState) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NoReturn
 
 import click
@@ -10,13 +11,13 @@ import click
 from everstep import Host
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.log import Teller
-from everstep.cli.live.progress import chosen_of
-from everstep.cli.view.lookup import Lookup
-from everstep.cli.view.outline import gathered, node_at, split_pending
+from everstep.cli.view.lookup import Lookup, Pages
+from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import call_of, request_of
-from everstep.cli.view.table import Cell, layout, screen_width, wide
+from everstep.cli.view.table import Cell, Table, wide
 from everstep.cli.view.text import (
     act_said,
+    chosen_of,
     clock_time,
     count,
     duration,
@@ -31,7 +32,8 @@ from everstep.cli.view.text import (
 )
 from everstep.cli.view.waits import noun, settled
 from everstep.client.checkpoint_steps import RecordInfo, StepInfo
-from everstep.client.projection import Fold, Line, base_of, lines, name_of
+from everstep.client.outline import node_at, split_pending
+from everstep.client.projection import Fold, Log, base_of, name_of
 from everstep.codec.plain_json import Wire, jsonable
 from everstep.codec.wire import wire
 from everstep.errors import RunNotFound
@@ -57,31 +59,53 @@ MOST_LINES = 20
 """How many lines of a value are shown unless it is wanted whole."""
 
 
-def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
-    """Return the steps that STEP means; of a node all attempts of one visit."""
-    record = _checkpoint(records, wanted)
-    if record is not None:
-        return [(record, step) for step in record.steps]
-    found = find(((step.path, step.visit) for record in records for step in record.steps), wanted)
-    marked = f"@{wanted.removeprefix('@')}"
-    if marked in (INPUTS, FORK) and (wanted == marked or found is None):
-        found = (marked, 1)
-    return [(r, step) for r in records for step in r.steps if (step.path, step.visit) == found]
+class Search:
+    """What one reading of a run finds: which steps STEP means, and what there is if it means none."""
 
+    def __init__(self, pages: Iterable[Sequence[CheckpointRecord]], wanted: str) -> None:
+        self.wanted = wanted
+        self.checkpoint: CheckpointRecord | None = None
+        """The one that STEP is the number of."""
+        self.first: CheckpointRecord | None = None
+        self.last = 0
+        self.names: dict[str, None] = {}
+        """The nodes outside of maps that took steps."""
+        self.items: dict[str, str] = {}
+        """By the path of a node inside a map, the first step of it."""
+        place = find(((step.path, step.visit) for step in self._passing(pages)), wanted)
+        marked = f"@{wanted.removeprefix('@')}"
+        if marked in (INPUTS, FORK) and (wanted == marked or place is None):
+            place = (marked, 1)
+        self.place = place
+        """The path and the visit that it means, if it is no number."""
 
-def _checkpoint(records: Sequence[CheckpointRecord], wanted: str) -> CheckpointRecord | None:
-    """Return the checkpoint of that number; the first ones may have been removed."""
-    at = int(wanted) - records[0].sequence if wanted.isdecimal() and records else -1
-    return records[at] if 0 <= at < len(records) else None
+    def _passing(self, pages: Iterable[Sequence[CheckpointRecord]]) -> Iterator[StepRecord]:
+        for record in (record for page in pages for record in page):
+            self.first, self.last = self.first or record, record.sequence
+            if self.wanted.isdecimal() and record.sequence == int(self.wanted):
+                self.checkpoint = record
+            for step in record.steps:
+                if map_of(step.path) is not None:
+                    self.items.setdefault(plain_of(step.path), step.path)
+                elif step.path[0] != "@":
+                    self.names.setdefault(plain_of(step.path))
+                yield step
+
+    def steps(self, pages: Iterable[Sequence[CheckpointRecord]]) -> Found:
+        """Return the steps that are meant; of a node all attempts of one visit."""
+        if self.checkpoint is not None:
+            return [(self.checkpoint, step) for step in self.checkpoint.steps]
+        steps = ((record, step) for page in pages for record in page for step in record.steps)
+        return [(record, step) for record, step in steps if (step.path, step.visit) == self.place]
 
 
 def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: bool) -> None:
     """Show what STEP means: what it read, what it wrote, why it failed, what is inside."""
-    records = host.history(run_id)
-    checkpoint = _checkpoint(records, wanted)
-    found = find_steps(records, wanted)
+    pages = Pages(host, run_id)
+    search = Search(pages, wanted)
+    checkpoint, found = search.checkpoint, search.steps(pages)
     if not found and checkpoint is None:
-        _say_why_not(host.state(run_id), records, wanted)
+        _say_why_not(host.state(run_id), search)
     lookup = Lookup(host, run_id, (step for _, step in found), with_reads=True)
     if as_json:
         steps = [
@@ -97,20 +121,31 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
         return
     if checkpoint is not None:
         _write_record(checkpoint)
-    tasks = {task.number: task for record in records for step in record.steps for task in step.queued}
+    tasks = _tasks(pages, {step.task for _, step in found if step.task is not None})
     shown = [_only(record, [step]) for record, step in _without_opening(found)]
     shown = shown if checkpoint is None else [checkpoint]
     is_first = checkpoint is None
-    for line in lines(shown, full=whole or checkpoint is None):
+    log = Log(full=whole or checkpoint is None)
+    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id)
+    for line in chain(log.take(shown), log.rest()):
         if not is_first:
             click.echo()
         is_first = False
         if isinstance(line, Fold):
-            _write_rows(host, run_id, [line], records)
+            line.depth = 0
+            Table(()).write([_indented(row) for row in teller.rows(line, is_new=False)])
         elif line.step.path != "@":
             _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0), whole=whole)
     if checkpoint is None:
-        _write_inside(host, run_id, records, found[-1][1], whole=whole)
+        _write_inside(host, run_id, pages, found[-1][1], whole=whole)
+
+
+def _tasks(pages: Iterable[Sequence[CheckpointRecord]], numbers: set[int]) -> dict[int, QueuedTask]:
+    """Return queued tasks by number; what asked for them stands somewhere before."""
+    if not numbers:
+        return {}
+    queued = (task for page in pages for record in page for step in record.steps for task in step.queued)
+    return {task.number: task for task in queued if task.number in numbers}
 
 
 def _without_opening(found: Found) -> Found:
@@ -122,39 +157,29 @@ def _without_opening(found: Found) -> Found:
     ]
 
 
-def _say_why_not(state: RunState, records: Sequence[CheckpointRecord], wanted: str) -> NoReturn:
-    names = list(
-        dict.fromkeys(
-            plain_of(s.path) for r in records for s in r.steps if s.path[0] != "@" and map_of(s.path) is None
-        )
-    )
-    numbers = f"{records[0].sequence} to {records[-1].sequence}" if records else "none"
+def _say_why_not(state: RunState, search: Search) -> NoReturn:
+    wanted, names, first = search.wanted, list(search.names), search.first
+    numbers = f"{first.sequence} to {search.last}" if first is not None else "none"
     more = f", … ({len(names) - SHOWN_NAMES:,} more)" if len(names) > SHOWN_NAMES else ""
     fix = f"It has checkpoints {numbers} and steps of {', '.join(names[:SHOWN_NAMES]) or 'no node'}{more}."
     address = Address.parse(wanted)
     path = "" if address is None else "/".join(address.names)
     if address is None or node_at(state.plan, path) is None:
         raise RunNotFound(f"run {state.run_id!r} has no step {wanted!r}.", fix=fix)
-    _say_which_item(records, wanted, path)
+    if path in search.items:  # the address lacks the item, or names one that is not there
+        there = search.items[path]
+        raise RunNotFound(
+            f"{path} runs once for each item of {plain_of(map_of(there) or '')}.",
+            fix=f"Name one, such as {there}.",
+        )
     coming, waiting = split_pending(state.plan, () if state.status.is_final else state.frontier.pending)
     if path in map(plain_of, coming):
         raise RunNotFound(f"{wanted} has not reported yet; it is next.", fix=fix)
     if path in map(plain_of, waiting):
         raise RunNotFound(f"{wanted} has not run yet; it waits for {', '.join(gathered(coming))}.", fix=fix)
-    if records and records[0].keyframe and records[0].sequence > 1:
-        raise RunNotFound(f"the steps before checkpoint {records[0].sequence} were removed.", fix=fix)
+    if first is not None and first.keyframe and first.sequence > 1:
+        raise RunNotFound(f"the steps before checkpoint {first.sequence} were removed.", fix=fix)
     raise RunNotFound(f"{wanted} was not reached.", fix=fix)
-
-
-def _say_which_item(records: Sequence[CheckpointRecord], wanted: str, path: str) -> None:
-    """Say so if an address lacks the item, or names one that is not there."""
-    steps = (step for record in records for step in record.steps)
-    there = next((s for s in steps if map_of(s.path) is not None and plain_of(s.path) == path), None)
-    if there is not None:
-        raise RunNotFound(
-            f"{path} runs once for each item of {plain_of(map_of(there.path) or '')}.",
-            fix=f"Name one, such as {there.path}.",
-        )
 
 
 def _write_record(record: CheckpointRecord) -> None:
@@ -254,19 +279,37 @@ def _write_written(step: StepRecord, write: Written, lookup: Lookup, *, whole: b
 
 
 def _write_inside(
-    host: Host, run_id: str, records: Sequence[CheckpointRecord], step: StepRecord, *, whole: bool
+    host: Host, run_id: str, pages: Iterable[Sequence[CheckpointRecord]], step: StepRecord, *, whole: bool
 ) -> None:
     """Write the steps inside a visit to a flow, or inside one item, one line each."""
     base = base_of(step)
-    inner = [
-        _only(record, steps)
-        for record in records
-        if (steps := [s for s in record.steps if s.path.startswith((f"{base}/", f"{base}#"))])
-    ]
-    if inner:
-        click.secho("  inside", dim=True)
-        in_full = whole or map_of(base) is not None
-        _write_rows(host, run_id, list(lines(inner, full=in_full, below=step)), records)
+    log = Log(full=whole or map_of(base) is not None, below=step)
+    teller, table = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id), Table(())
+    rows: list[list[Cell]] = []
+    is_first = True
+    for page in pages:
+        inner = [
+            _only(record, steps)
+            for record in page
+            if (steps := [s for s in record.steps if s.path.startswith((f"{base}/", f"{base}#"))])
+        ]
+        if inner and is_first:
+            click.secho("  inside", dim=True)
+            is_first = False
+        table.write(_outdented(rows))
+        rows = list(teller.page(inner))
+    table.write(_outdented([*rows, *teller.rest()]))
+
+
+def _outdented(rows: Sequence[list[Cell]]) -> list[list[Cell]]:
+    """Return what rows say of steps, with no more space before their names than between them."""
+    least = min((len(row[3].text) - len(row[3].text.lstrip(" ")) for row in rows), default=0)
+    return [_indented([*row[:3], row[3]._replace(text=row[3].text[least:]), *row[4:]]) for row in rows]
+
+
+def _indented(row: Sequence[Cell]) -> list[Cell]:
+    """Return a row of a log without its first columns, behind a little space."""
+    return [Cell("  "), *row[3:]]
 
 
 def _only(record: CheckpointRecord, steps: Sequence[StepRecord]) -> CheckpointRecord:
@@ -279,19 +322,6 @@ def _only(record: CheckpointRecord, steps: Sequence[StepRecord]) -> CheckpointRe
         steps=tuple(steps),
         run_id=record.run_id,
     )
-
-
-def _write_rows(
-    host: Host, run_id: str, found: Sequence[Line | Fold], records: Sequence[CheckpointRecord]
-) -> None:
-    lookup = Lookup(host, run_id, (line.step for line in found if isinstance(line, Line)))
-    teller = Teller(host.state(run_id).plan, lookup, records, run_id)
-    least = min(line.depth for line in found)
-    for line in found:
-        line.depth -= least
-    rows = [[Cell("  "), *row[3:]] for line in found for row in teller.rows(line, is_new=False)]
-    for text in layout(rows, screen_width()):
-        click.echo(text)
 
 
 def write_value(

@@ -15,9 +15,8 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.step import write_error
-from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.changes import ChangeWriter
-from everstep.cli.view.text import write_json
+from everstep.cli.view.text import chosen_of, write_json
 from everstep.codec.wire import wire
 from everstep.model.address import Address
 from everstep.results import Divergence, Visited

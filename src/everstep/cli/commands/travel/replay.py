@@ -9,9 +9,8 @@ from everstep.cli.args.options import find_run, json_option, open_host, split_ru
 from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
 from everstep.cli.commands.runs.step import write_error
-from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.changes import ChangeWriter
-from everstep.cli.view.text import one_line, write_json
+from everstep.cli.view.text import chosen_of, one_line, write_json
 from everstep.codec.wire import wire
 from everstep.model.address import Address
 from everstep.model.records import ErrorInfo

@@ -14,23 +14,13 @@ from everstep import Flow, Host, Status
 from everstep.cli.args.options import login_name, said_who, who
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import full, moment, one_line, preview, printable
-from everstep.cli.view.waits import ago, due_said, noun, present
+from everstep.cli.view.waits import KINDS, ago, due_said, kind_of, noun, present
 from everstep.errors import AnswerInvalid, BadRequest, WaitClosed, WaitSettled
 from everstep.model.waits import WaitStatus
 from everstep.results import RunResult, WaitInfo
 
 _YES = {"y", "yes", "true", "on", "ok", "approve", "approved"}
 _NO = {"n", "no", "false", "off", "reject", "rejected"}
-_WORDS = ("yes_no", "confirm", "approval")
-_BUILT_IN = ("timer", "approval", "callback", "yes_no", "confirm", "choice", "text")
-_FITTING = {
-    "timer": "--fire",
-    "approval": "--approve or --reject",
-    "yes_no": "--yes or --no",
-    "confirm": "--yes or --no",
-    "choice": "--choose",
-    "text": "--text",
-}
 
 
 class Given(NamedTuple):
@@ -83,12 +73,13 @@ def answer_of(wait: WaitInfo, given: Given) -> Any:
 
 
 def _is_own(wait: WaitInfo) -> bool:
-    return wait.kind not in _BUILT_IN
+    return wait.kind not in KINDS or wait.kind == "settle"
 
 
 def _refuse_unless(wait: WaitInfo, is_fit: bool, given: Given) -> None:
     if not is_fit:
-        fix = f"Use {_FITTING[wait.kind]}." if wait.kind in _FITTING else "Write the answer as JSON."
+        flags = kind_of(wait.kind).flags
+        fix = f"Use {flags}." if flags else "Write the answer as JSON."
         if wait.options:
             fix = f"Use --choose with one of {_listed(wait.options)}."
         raise BadRequest(f"{wait.node!r} waits for {noun(wait.kind)}, not for {given.ways[0]}.", fix=fix)
@@ -113,7 +104,7 @@ def _read_words(wait: WaitInfo, words: str) -> Any:
     if (wait.schema or {"type": wait.kind}).get("type") in ("string", "text"):
         return words
     word = words.strip().lower()
-    if wait.kind in _WORDS and word in _YES | _NO:
+    if kind_of(wait.kind).other and word in _YES | _NO:
         return {"approved": word in _YES} if wait.kind == "approval" else word in _YES
     try:
         return json.loads(words)
@@ -229,7 +220,6 @@ def _ask_choice(wait: WaitInfo) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 Work = Callable[[Host], RunResult]
 _META = "everstep.ask"
-_NOT_FOR_PEOPLE = ("timer", "callback", "settle")
 
 
 def ask_option(command: F) -> F:
@@ -278,7 +268,7 @@ def _answer_all(host: Host, waits: Iterable[WaitInfo]) -> bool:
     """Ask for what people can answer; true if a run has something to go on with."""
     has_any = False
     for wait in waits:
-        if wait.status is not WaitStatus.OPEN or wait.kind in _NOT_FOR_PEOPLE:
+        if wait.status is not WaitStatus.OPEN or not kind_of(wait.kind).is_for_people:
             continue
         introduce(wait)
         try:

@@ -25,6 +25,7 @@ from everstep.cli.view.waits import (
     due_in,
     find_wait,
     how_to_answer,
+    kind_of,
     settled,
     short,
     status_of,
@@ -158,10 +159,6 @@ def _show(wait: WaitInfo, store: str | None, *, tokens: bool, as_json: bool) -> 
         click.echo(f"answer with: {command}" + (f"  {other}" if other else ""), err=True)
 
 
-_PLAIN_KINDS = ("approval", "yes_no", "confirm", "text", "choice", "settle")
-"""Kinds whose answers need no schema to be understood."""
-
-
 def facts(wait: WaitInfo) -> dict[str, str]:
     """Return what there is to know of a wait, each in words."""
     now, width = present_time(), wide()
@@ -184,7 +181,7 @@ def facts(wait: WaitInfo) -> dict[str, str]:
     if wait.context is not None:
         text = wait.context if isinstance(wait.context, str) else None
         found["context"] = printable(text) if text is not None else full(wait.context, width, 12)
-    if wait.schema is not None and wait.kind not in _PLAIN_KINDS:
+    if wait.schema is not None and kind_of(wait.kind).needs_schema:
         found["schema"] = preview(wait.schema, width)
     if wait.notified_at is not None:
         found["told"] = moment(wait.notified_at)

@@ -1,0 +1,204 @@
+"""`log`, `show`, live progress, Python and HTTP say the same of one run: one projection serves them all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from click import Command
+from click.testing import CliRunner
+
+from everstep import END, AsyncHost, Flow, Host, Retry, node, route, wait
+from everstep.cli.commands.runs.log import log
+from everstep.cli.commands.runs.show import show
+from everstep.client.projection import Projection
+from everstep.model.address import Address, plain_of
+from everstep.results import Event, as_json
+from everstep.server.app import create_app
+
+TRIED: Counter[str] = Counter()
+
+
+@node(output="n", retry=Retry(2, first=0))
+def count_up(n: int) -> int:
+    TRIED["count_up"] += 1
+    if TRIED["count_up"] == 2:
+        raise ConnectionError("try again")
+    return n + 1
+
+
+@route("count_up", "begin")
+def again(n: int) -> str:
+    return "begin" if n >= 3 else "count_up"
+
+
+@node(output="words")
+def begin(n: int) -> list[str]:
+    return ["a", "bad", "c", "d"]
+
+
+@node(output="text")
+def read(words: str) -> str:
+    if words == "bad":
+        raise ValueError("no such word")
+    return words.upper()
+
+
+@node(output="page")
+def bind(n: int) -> str:
+    return f"page {n}"
+
+
+@node(output="done")
+def close(text: list[Any], page: str, sign: wait.ApprovalOutput) -> bool:
+    return sign.approved
+
+
+FLOW = Flow(
+    "book",
+    [
+        count_up,
+        again,
+        begin,
+        Flow("reading", [read]).as_node().map_over("words", on_error="collect", max_concurrency=2),
+        Flow("binding", [bind]).as_node(),
+        wait.approval("sign", context="page", timeout="3d"),
+        close,
+    ],
+    entry="count_up",
+    durability="strong",
+)
+
+
+class Ran(NamedTuple):
+    url: str
+    events: list[Event]
+
+
+@pytest.fixture(params=["halted", "ended"])
+def ran(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ran]:
+    TRIED.clear()
+    found = Ran(f"sqlite:///{tmp_path}/runs.db", [])
+    with Host(found.url, on_event=found.events.append) as host:
+        result = host.run(FLOW, {"n": 0}, run_id="A", by="ada")
+        if request.param == "ended":
+            host.answer(result.waits[0].id, {"approved": True}, by="bo")
+            host.resume("A", FLOW)
+    yield found
+
+
+def told(command: Command, url: str, *words: str) -> Any:
+    done = CliRunner().invoke(command, [*words, "--json", "--store", url], standalone_mode=False)
+    assert done.exception is None, done.output
+    return json.loads(done.stdout)
+
+
+def served(url: str, path: str) -> Any:
+    async def ask() -> Any:
+        async with AsyncHost(url) as host:
+            app = create_app(host, [FLOW], token="t" * 32)
+            transport = httpx.ASGITransport(app)
+            headers = {"Authorization": f"Bearer {'t' * 32}"}
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost", headers=headers
+            ) as web:
+                found = await web.get(path)
+                assert found.status_code == 200, found.text
+                return found.json()
+
+    return asyncio.run(ask())
+
+
+def pages(url: str, size: int) -> list[dict[str, Any]]:
+    """Return every line that HTTP gives, however many pages it takes."""
+    found, after = [], 0
+    while True:
+        page = served(url, f"/runs/A/steps?after={after}&limit={size}&full=true")
+        found += page["steps"]
+        if page["next"] is None:
+            return found
+        after = page["next"]
+
+
+SAME = ("node", "status", "visits", "attempts", "items", "decision", "wait")
+"""What an event tells as well; of errors it has the text, and of acts those of answers."""
+
+
+def same(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: line[key] for key in SAME} for line in nodes]
+
+
+def test_show_python_and_http_give_the_same_nodes(ran: Ran) -> None:
+    with Host(ran.url) as host:
+        found = as_json(host.debug.nodes("A"))
+    by_shell, by_http = told(show, ran.url, "A"), served(ran.url, "/runs/A/nodes")
+    for line in (*found["nodes"], *by_shell["nodes"]):
+        line["error"] = line["error"] and line["error"] | {"traceback": ""}
+    assert by_http == found
+    assert {key: by_shell[key] for key in ("nodes", "acts", "guards")} == {
+        key: found[key] for key in ("nodes", "acts", "guards")
+    }
+    lines = {line["node"]: line for line in found["nodes"]}
+    assert (lines["count_up"]["visits"], lines["count_up"]["attempts"]) == (3, 4)
+    assert lines["reading"]["items"] == {"count": 4, "completed": 3, "failed": 1}
+    assert lines["binding/bind"]["visits"] == 1
+    assert lines["sign"]["wait"]["kind"] == "approval"
+
+
+def test_live_progress_shows_what_the_records_say_afterwards(ran: Ran) -> None:
+    heard = Projection()
+    for event in ran.events:
+        heard.hear(event)
+    with Host(ran.url) as host:
+        found = [line for line in as_json(host.debug.nodes("A"))["nodes"] if line["status"] is not None]
+    live = [as_json(line.info(is_pending=False)) for line in heard.nodes(())]
+    assert sorted(same(live), key=str) == sorted(same(found), key=str)
+    seconds = {line["node"]: line["seconds"] for line in live}
+    assert seconds == pytest.approx({line["node"]: line["seconds"] for line in found}, abs=1e-3)
+
+
+def test_events_of_the_records_tell_what_the_records_say(ran: Ran) -> None:
+    heard = Projection()
+    with Host(ran.url) as host:
+        for event in host.events("A", live=False):
+            heard.hear(event)
+        found = [line for line in as_json(host.debug.nodes("A"))["nodes"] if line["status"] is not None]
+    assert same([as_json(line.info(is_pending=False)) for line in heard.nodes(())]) == same(found)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_the_steps_of_log_and_http_are_the_same_and_add_up_to_the_nodes(ran: Ran, size: int) -> None:
+    logged = [
+        (record["sequence"], step["address"], step["status"], step["attempts"], step["decision"])
+        for record in told(log, ran.url, "A")["checkpoints"]
+        for step in record["steps"]
+    ]
+    lines = [line for line in pages(ran.url, size) if line["address"] is not None]
+    assert logged == [
+        tuple(line[key] for key in ("checkpoint", "address", "status", "attempts", "decision"))
+        for line in lines
+    ]
+    visits: dict[str, set[str]] = {}
+    for line in lines:
+        if Address.parse(line["address"]) is not None and "#" not in line["address"]:
+            visits.setdefault(plain_of(line["address"]), set()).add(line["address"])
+    shown = told(show, ran.url, "A")["nodes"]
+    counts = {line["node"]: line["visits"] for line in shown if line["visits"]}
+    assert {name: len(found) for name, found in visits.items() if name in counts} == counts
+
+
+def test_items_are_counted_from_page_to_page(ran: Ran) -> None:
+    with Host(ran.url) as host:
+        last = host.info("A").checkpoints
+        found = [host.debug.steps("A", after=n, limit=1).steps for n in range(last)]
+        whole = host.debug.steps("A", limit=1000).steps
+    counted = [line.items for page in found for line in page if line.items is not None]
+    assert counted[-1] == next(line.items for line in reversed(whole) if line.items is not None)
+    assert (counted[-1].completed, counted[-1].failed) == (3, 1)
+    assert sum(line.steps for page in found for line in page) == sum(line.steps for line in whole)
