@@ -6,7 +6,16 @@ Every result is a frozen struct, but for `RunResult` and `RunState`, whose value
 
 from everstep.client.diff import Diff, Moment, NodeChange
 from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, GuardedInfo, RunGuards
-from everstep.client.projection import ActInfo, ItemsInfo, NodeInfo, RunNodes, StepLine, StepPage, WaitingFor
+from everstep.client.projection import (
+    ItemsInfo,
+    NodeInfo,
+    RunAct,
+    RunError,
+    RunNodes,
+    StepLine,
+    StepPage,
+    WaitingFor,
+)
 from everstep.client.views import (
     CheckpointInfo,
     Delivery,
@@ -72,7 +81,6 @@ from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
-    "ActInfo",
     "ArtifactRef",
     "Awaited",
     "BreakerAt",
@@ -141,6 +149,8 @@ __all__ = [
     "Repeated",
     "Replay",
     "Resumed",
+    "RunAct",
+    "RunError",
     "RunGuards",
     "RunInfo",
     "RunNodes",

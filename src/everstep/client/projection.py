@@ -302,7 +302,7 @@ class NodeLine:
         )
 
 
-class ActInfo(msgspec.Struct, frozen=True, kw_only=True):
+class RunAct(msgspec.Struct, frozen=True, kw_only=True):
     """What a person did to a run, and why."""
 
     checkpoint: Count
@@ -320,6 +320,19 @@ class ItemsInfo(msgspec.Struct, frozen=True, kw_only=True):
     count: Count
     completed: Count
     failed: Count
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run failed, without the traceback."""
+
+    type: str
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: ErrorInfo | None) -> RunError | None:
+        """Describe a kept error."""
+        return None if error is None else cls(type=error.type, code=error.code, message=error.message)
 
 
 class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,7 +376,7 @@ class RunNodes(msgspec.Struct, frozen=True, kw_only=True):
     sequence: Count
     """The newest checkpoint that it tells of."""
     nodes: list[NodeInfo]
-    acts: list[ActInfo]
+    acts: list[RunAct]
     guards: RunGuards
 
 
@@ -388,7 +401,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     items: ItemsInfo | None
     """Of a map and of its items: how many have ended with this line."""
     decision: tuple[str, ...] | None
-    error: ErrorInfo | None
+    error: RunError | None
     wait: WaitingFor | None
     spent: Mapping[str, Decimal] | None
     guards: GuardedInfo | None
@@ -421,7 +434,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
             ended_at=line.ended if isinstance(line, Fold) else step.ended_at,
             items=None if items is None else items.info(),
             decision=step.decision,
-            error=step.error,
+            error=RunError.of(step.error),
             wait=WaitingFor.of(step),
             spent=step.spent,
             guards=None if step.guards is None else GuardedInfo.of(step.guards),
@@ -448,7 +461,7 @@ class Projection:
 
     def __init__(self) -> None:
         self.cursor = 0
-        self.acts: list[ActInfo] = []
+        self.acts: list[RunAct] = []
         self.maps = Maps()
         self.under_way: dict[tuple[str, int], StepRecord] = {}
         """The newest step of each visit that has begun and not ended, by path and number."""
@@ -550,7 +563,7 @@ class Projection:
     def _note_act(self, record: CheckpointRecord, act: Act | None, step: StepRecord | None) -> None:
         if act is not None:
             self.acts.append(
-                ActInfo(
+                RunAct(
                     checkpoint=record.sequence,
                     trigger=record.trigger,
                     step=None if step is None else name_of(step),

@@ -136,10 +136,15 @@ def schemas(shapes: Iterable[type[Struct]]) -> dict[str, dict[str, Any]]:
     What is sent has every key; what is taken (`forbid_unknown_fields`) may leave out what has a default.
     """
     found: dict[str, dict[str, Any]] = {}
+    named: dict[str, type[Struct]] = {}
     waiting = list(shapes)
     while waiting:
         shape = waiting.pop()
         name = schema_name(shape)
+        if named.setdefault(name, shape) is not shape:
+            raise ValueError(
+                f"{named[name]} and {shape} would both be the schema {name!r}; call one otherwise"
+            )
         if name not in found:
             found[name] = _taken(shape) if _is_taken(shape) else _sent(shape)
             waiting += [inner for field in _fields(shape) for inner in _structs_in(field.hint)]

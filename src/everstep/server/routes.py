@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everstep.client.guards import BreakerInfo
-from everstep.client.projection import RunNodes, StepPage
+from everstep.client.projection import StepPage
 from everstep.client.views import RunInfo, WaitInfo
 from everstep.results import Erased
 from everstep.server import shapes
@@ -157,7 +157,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_nodes",
         summary="Show a run at a glance: its nodes with visits, attempts, items, waits and times.",
         handler=looking.nodes,
-        answers={200: _json("The nodes.", RunNodes)},
+        answers={200: _json("The nodes.", shapes.Nodes)},
         errors=(404,),
     ),
     Endpoint(
@@ -167,7 +167,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="List the steps of a run in order, those of a map's items in one line.",
         handler=looking.steps,
         query=(
-            Query("after", {"type": "integer", "minimum": 0, "default": 0}, "Only behind this checkpoint."),
+            Query(
+                "after",
+                {"type": "integer", "minimum": 0, "maximum": 9999999999, "default": 0},
+                "Only behind this checkpoint.",
+            ),
             Query("full", FLAG, "A line for every step of a map's items, too."),
             Query("limit", _LIMIT.schema, "The steps of at most so many checkpoints."),
         ),

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from everstep.client.guards import BreakerInfo, RunGuards
+from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
 from everstep.client.views import RunInfo, RunResult, RunState, WaitInfo, WorkerInfo
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, IdempotencyState
+from everstep.model.records import IdempotencyState
 from everstep.model.shapes import Count, Instant, Value
 from everstep.results import Event, Fallback, Unreadable
 from everstep.runtime.events import EventKind
@@ -88,17 +90,30 @@ class StreamedEvent(Struct, frozen=True, kw_only=True):
     ]
 
 
-class RunError(Struct, frozen=True, kw_only=True):
-    """Why a run failed, without the traceback."""
+class ShownNode(NodeInfo, frozen=True, kw_only=True):
+    """One node of a run; a traceback, which shows code, stays with the service."""
 
-    type: str
-    code: str
-    message: str
+    error: RunError | None  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, error: ErrorInfo | None) -> RunError | None:
-        """Describe a kept error."""
-        return None if error is None else cls(type=error.type, code=error.code, message=error.message)
+    def of(cls, node: NodeInfo) -> ShownNode:
+        """Describe a node."""
+        return cls(**{**asdict(node), "error": RunError.of(node.error)})
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """A run at a glance: its nodes in order, those inside a flow below it, and who did what."""
+
+    run_id: str
+    sequence: Count
+    nodes: list[ShownNode]
+    acts: list[RunAct]
+    guards: RunGuards
+
+    @classmethod
+    def of(cls, found: RunNodes) -> Nodes:
+        """Describe a run."""
+        return cls(**{**asdict(found), "nodes": [ShownNode.of(node) for node in found.nodes]})
 
 
 class State(Struct, frozen=True, kw_only=True):

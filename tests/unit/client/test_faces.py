@@ -24,7 +24,7 @@ PROPERTIES = {"clock", "durability", "offers", "url", "values"}
 ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 GROUPS = {
-    "debug": {"bisect", "diff", "recall", "replay"},
+    "debug": {"bisect", "diff", "nodes", "recall", "replay", "steps"},
     "fleet": {"breakers", "counts", "reopen", "reset_breaker", "workers"},
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},

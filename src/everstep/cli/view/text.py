@@ -13,7 +13,7 @@ from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from everstep.client.projection import ActInfo
+from everstep.client.projection import RunAct
 from everstep.codec.compare import Unreadable as UnreadableValue
 from everstep.codec.plain_json import jsonable as jsonable
 from everstep.codec.plain_json import safe_repr as safe_repr
@@ -194,7 +194,7 @@ def clock_time(at: datetime) -> str:
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
 
 
-def act_said(act: Act | ActInfo | None) -> str:
+def act_said(act: Act | RunAct | None) -> str:
     """Write who did something, and why: `by ada: ticket 4711`; empty if that is not recorded."""
     if act is None:
         return ""
