@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everstep.client.projection import NodeLine, Projection
-from everstep.client.run_views import RunState
+from everstep.client.views import RunState
 from everstep.graph.author.node import END, Gate, Node
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of
