@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tests.servers.github import GithubServer, fresh_token, new_repository
-from tests.servers.postgres import PostgresServer, empty, fresh_schema
+from tests.servers.postgres import PostgresServer, emptying, fresh_schema
 from tests.servers.running import NOT_HERE, shared
 from tests.servers.seaweed import SeaweedServer, key_in_the_environment
 from tests.servers.seaweed import fresh_prefix as fresh_part
@@ -110,16 +110,18 @@ def postgres_server(server_session: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_schema(postgres_server: str) -> Iterator[str]:
-    with fresh_schema(postgres_server) as url:
-        yield url
+def postgres_schema(postgres_server: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The URL of a schema that only this process uses, and a call that empties it."""
+    with fresh_schema(postgres_server) as url, emptying(url) as empty:
+        yield url, empty
 
 
 @pytest.fixture
-def postgres_url(postgres_schema: str) -> str:
+def postgres_url(postgres_schema: tuple[str, Callable[[], None]]) -> str:
     """The URL of a schema that is empty, and that only this test uses until it ends."""
-    empty(postgres_schema)
-    return postgres_schema
+    url, empty = postgres_schema
+    empty()
+    return url
 
 
 @pytest.fixture

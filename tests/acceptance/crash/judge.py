@@ -33,6 +33,18 @@ def judge(name: str, cases: list[Case]) -> None:
             judge_chain_length(case, whole, where)
 
 
+def judge_replies(name: str, cases: list[Case]) -> None:
+    """A write whose reply was lost is not taken for a conflict: the run ends as if it had been heard."""
+    [whole], *others = cases
+    assert whole["exit"] == 0, whole["error"]
+    assert others
+    for [life] in others:
+        where = f"{name}, reply lost {life['at']}"
+        assert life["at"] in points_of(life), where
+        judge_end(life, whole, where, stops=SCENARIOS[name].stops)
+        judge_keys([life], where)
+
+
 def judge_deaths(case: Case, where: str) -> None:
     for life in case[:-1]:
         assert life["exit"] == -9, f"{where}: ended with {life['exit']} instead. {life['error']}"

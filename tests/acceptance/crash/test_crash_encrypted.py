@@ -9,7 +9,7 @@ import pytest
 from everstep import Flow, Host, node
 from tests.acceptance.crash.judge import judge
 from tests.acceptance.crash.test_crash_matrix import report
-from tests.acceptance.crash.test_crash_redis import marked
+from tests.acceptance.crash.test_crash_stores import marked
 
 DEFAULT = ("large",)
 
@@ -19,7 +19,7 @@ def one() -> str:
     return "secret"
 
 
-@pytest.mark.parametrize("name", marked(DEFAULT))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in marked(DEFAULT)])
 def test_an_encrypted_run_killed_at_any_point_ends_as_if_it_had_not_been(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

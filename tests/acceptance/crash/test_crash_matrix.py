@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everstep import Flow, Host, node
-from tests.acceptance.crash.judge import Case, around, judge, judge_end, judge_keys, steps
+from tests.acceptance.crash.judge import Case, around, judge, judge_replies, steps
 from tests.acceptance.crash.lives import SCENARIOS, points_of
 from tests.servers import warm
 
@@ -359,14 +359,7 @@ UNHEARD = ("cancelled", "cancelled-wait", "worked")
 
 @pytest.mark.parametrize("name", by_default([n for n in SCENARIOS if n not in UNHEARD], REPLIED))
 def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, quick_folder: Path) -> None:
-    [whole], *cases = report("replies", name, quick_folder)
-    assert whole["exit"] == 0, whole["error"]
-    assert cases
-    for [life] in cases:
-        where = f"{name}, reply lost {life['at']}"
-        assert life["at"] in points_of(life), where
-        judge_end(life, whole, where, stops=SCENARIOS[name].stops)
-        judge_keys([life], where)
+    judge_replies(name, report("replies", name, quick_folder))
 
 
 def test_inputs_the_caller_keeps_are_not_changed_by_a_node(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""The crash matrix on other stores than SQLite: kill at every point, lose every reply, find the same end.
+
+On files the points are around every object that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from tests.acceptance.crash.judge import judge, judge_replies
+from tests.acceptance.crash.lives import FILES, SCENARIOS, part_of, points_of
+from tests.acceptance.crash.test_crash_matrix import UNHEARD, report
+
+KILLED = {
+    "files": ("retry", "large", "cancelled", "waits"),
+    "postgres": ("before-effects", "waits"),
+    "redis": ("retry", "cancelled"),
+    "s3": ("large",),
+}
+"""By default one of each kind of write and shape on each store; the others run with the soak tests."""
+UNREPLIED = {
+    "files": ("retry", "waits"),
+    "postgres": ("retry", "waits"),
+    "redis": ("retry", "waits"),
+    "s3": ("retry",),
+}
+"""The same for writes whose replies are lost."""
+OBJECTS = {"create", "mark", "remove"}
+
+
+def marked(
+    names: tuple[str, ...], never: tuple[str, ...] = ()
+) -> Iterator[tuple[str, tuple[pytest.Mark, ...]]]:
+    """Yield these scenarios, and with the mark of a soak test the others."""
+    yield from ((name, ()) for name in names)
+    here = [name for name, scenario in SCENARIOS.items() if not scenario.moves_clock]
+    yield from ((name, (pytest.mark.soak.mark,)) for name in here if name not in (*names, *never))
+
+
+def on_each(chosen: dict[str, tuple[str, ...]], never: tuple[str, ...] = ()) -> list[object]:
+    """Return every store with every scenario that can be killed on it."""
+    return [
+        pytest.param(store, name, marks=marks, id=f"{store}-{name}")
+        for store, names in chosen.items()
+        for name, marks in marked(names, never)
+    ]
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, store: str, quick_folder: Path) -> Iterator[str]:
+    """The URL of a store, up to where its last option would begin; afterwards it is as it was."""
+    if store == "files":
+        yield FILES
+        return
+    url: str = request.getfixturevalue(f"{store}_server")
+    if store == "postgres":
+        with _emptied_postgres(url, quick_folder):
+            yield f"{url}{'&' if '?' in url else '?'}"
+    elif store == "redis":
+        with _emptied_redis(url, quick_folder):
+            yield f"{url}?"
+    else:
+        yield url
+
+
+@contextmanager
+def _emptied_postgres(url: str, folder: Path) -> Iterator[None]:
+    yield
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "select nspname from pg_namespace where starts_with(nspname, %s)"
+        for (schema,) in connection.execute(query, (part_of(folder),)).fetchall():
+            connection.execute(f'drop schema "{schema}" cascade')
+
+
+@contextmanager
+def _emptied_redis(url: str, folder: Path) -> Iterator[None]:
+    yield
+    with redis.Redis.from_url(url) as client:
+        for key in client.scan_iter(f"{{{part_of(folder)}_*", count=1000):
+            client.delete(key)
+
+
+@pytest.mark.parametrize(("store", "name"), on_each(KILLED))
+def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(
+    store: str, name: str, quick_folder: Path, server: str
+) -> None:
+    cases = report("matrix", name, quick_folder, "every" if name == "small" else "none", store=server)
+    if store == "files":
+        assert {point.split()[1] for point in points_of(cases[0][0])} >= OBJECTS
+    judge(name, cases)
+
+
+@pytest.mark.parametrize(("store", "name"), on_each(UNREPLIED, UNHEARD))
+def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(
+    name: str, quick_folder: Path, server: str
+) -> None:
+    judge_replies(name, report("replies", name, quick_folder, store=server))
