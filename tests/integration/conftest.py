@@ -1,7 +1,8 @@
 """Hosts on every store that ships with everstep.
 
 Servers answer more slowly than a file. By default only the modules marked `servers` use them, which between
-them ask a store for all it can do, and none uses S3; with EVERSTEP_SOAK=1 all use all.
+them ask a store for all it can do, and none uses S3; with EVERSTEP_SOAK=1 all use all. A module that is about
+something else than stores names those it runs on: `pytestmark = pytest.mark.stores("sqlite")`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ SERVERS = ("postgres", "redis", "s3")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test that asks for `url` once for each store it is to run on."""
     if "kind_of_store" in metafunc.fixturenames:
-        more: tuple[str, ...] = ()
-        if os.environ.get("EVERSTEP_SOAK") == "1":
-            more = SERVERS
+        kinds: tuple[str, ...] = HERE
+        if (named := metafunc.definition.get_closest_marker("stores")) is not None:
+            kinds = named.args
+        elif os.environ.get("EVERSTEP_SOAK") == "1":
+            kinds = (*HERE, *SERVERS)
         elif metafunc.definition.get_closest_marker("servers") is not None:
-            more = ("postgres", "redis")
-        metafunc.parametrize("kind_of_store", [*HERE, *more], indirect=True)
+            kinds = (*HERE, "postgres", "redis")
+        metafunc.parametrize("kind_of_store", kinds, indirect=True)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +57,6 @@ def url(tmp_path: Path) -> str:
     with Host(found) as host:
         host.run(FLOW, {"text": "a b c", "items": [1, 2, 3]}, run_id="r1")
     return found
-
-
-@pytest.fixture
-def host(url: str) -> Iterator[Host]:
-    with Host(url) as opened:
-        yield opened
 
 
 def paths(host: Host, address: str) -> set[str]:

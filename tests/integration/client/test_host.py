@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -31,7 +30,7 @@ from everstep.runtime.events import Event
 from everstep.testing import ManualClock
 from tests.integration.noise import noise
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.stores("memory", "sqlite")
 
 
 @dataclass
@@ -51,17 +50,6 @@ def second(a: int) -> int:
 
 
 CHAIN = Flow("chain", [first, second], durability="strong")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
-
-
-@pytest.fixture
-def host(url: str) -> Iterator[Host]:
-    with Host(url) as opened:
-        yield opened
 
 
 def triggers(host: Host, run_id: str) -> list[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from everstep import END, Flow, Host, ifelse, node
 from everstep.cli.view.family import Line, draw, family_of
 
@@ -21,12 +17,6 @@ def more(n: int, limit: int) -> bool:
 
 
 LOOP = Flow("loop", [step, more], entry="step", durability="strong")
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as opened:
-        yield opened
 
 
 def drawn(host: Host, run_id: str) -> list[str]:

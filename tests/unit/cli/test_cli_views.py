@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -229,12 +228,6 @@ def test_a_narrow_terminal_shows_no_row_of_ellipses() -> None:
     lines = layout(narrowed([head, run], 60, SPARE), 60)
     assert lines[1] == "5f0c9e0a-7d0b-4a55-9f0e-2b1f6a1d3c77  orders  completed"
     assert layout([run], 60)[0].startswith("5f0c9e0a-7d0b-…  orders")
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as opened:
-        yield opened
 
 
 def test_lookup_finds_every_version_of_a_rewritten_value(host: Host) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import runpy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,12 +31,6 @@ GROUPS = {
     "versions": {"compat", "migrate"},
     "waiting": {"fire", "reissue", "revoke", "settle"},
 }
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as host:
-        yield host
 
 
 def public(cls: type) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from everstep import END, Flow, Host, node, route
@@ -34,12 +32,6 @@ def infos(projection: Projection) -> list[NodeInfo]:
 def records(host: Host) -> list[CheckpointRecord]:
     host.run(rounds, {"n": 0}, run_id="A", by="ada")
     return host.history("A")
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as host:
-        yield host
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])

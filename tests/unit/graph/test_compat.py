@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +12,6 @@ from everstep.errors import BadRequest, FlowChanged, TaskGone
 from everstep.model.compat import Compat
 
 RUN = "r"
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as opened:
-        yield opened
 
 
 @node(output="a")

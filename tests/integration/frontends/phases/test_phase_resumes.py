@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +9,8 @@ import pytest
 from everstep import Breaker, Context, Flow, Host, Retry, node, route, wait
 from everstep.phases import Phase, ScoredGate, phases
 from everstep.results import Event
-from everstep.testing import ManualClock
 from everstep.wait import Wait
 from tests.integration.frontends.phases.processes import decisions, process, run, triggers
-from tests.integration.runtime.bundles.carried import START
-
-
-@pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def host(tmp_path: Path, events: list[Event]) -> Iterator[Host]:
-    url, clock = f"sqlite:///{tmp_path}/runs.db", ManualClock(START, auto=True)
-    with Host(url, clock=clock, on_event=events.append) as opened:
-        yield opened
 
 
 class TestResume:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,21 +13,7 @@ from everstep import Context, Flow, Host, node, route, wait
 from everstep.errors import BadRequest, InputError
 from everstep.phases import Phase, ScoredGate, phases
 from everstep.results import Event
-from everstep.testing import ManualClock
 from tests.integration.frontends.phases.processes import channel, decisions, discover, process, run, triggers
-from tests.integration.runtime.bundles.carried import START
-
-
-@pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def host(tmp_path: Path, events: list[Event]) -> Iterator[Host]:
-    url, clock = f"sqlite:///{tmp_path}/runs.db", ManualClock(START, auto=True)
-    with Host(url, clock=clock, on_event=events.append) as opened:
-        yield opened
 
 
 class TestGates:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from everstep import Flow, Host
 from everstep.results import RunResult
-from everstep.testing import ManualClock
 
 SQUARE = 'start [shape=Mdiamond]; exit [shape=Msquare]; goal="ship it";'
 ROUND = 'begin [shape=ellipse]; done [shape=ellipse]; goal="ship it";'
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:", clock=ManualClock(auto=True)) as opened:
-        yield opened
 
 
 def square(body: str, **options: Any) -> Flow:

@@ -10,9 +10,7 @@ import pytest
 from everstep import Flow, Host
 from everstep.backends import Simulation
 from everstep.frontends.pipelines.stage import Stage
-from tests.integration.frontends.pipelines.pipelines import SQUARE, context, host, square, trace
-
-__all__ = ["host"]
+from tests.integration.frontends.pipelines.pipelines import SQUARE, context, square, trace
 
 FORK = "start -> fan; fan -> a; fan -> b; fan -> c; a -> meet; b -> meet; c -> meet; meet -> exit;"
 FORK += "fan [shape=component, join_policy=POLICY, k=2]; meet [shape=tripleoctagon];"

@@ -19,10 +19,8 @@ from everstep.pipelines import Outcome
 from everstep.results import RunResult
 from everstep.testing import ManualClock
 from everstep.testing.killing import Killer
-from tests.integration.frontends.pipelines.pipelines import context, host, round_, square, trace
+from tests.integration.frontends.pipelines.pipelines import context, round_, square, trace
 from tests.integration.frontends.pipelines.test_pipeline_bugs import World
-
-__all__ = ["host"]
 
 CHILD = "digraph child { start -> one -> two -> exit }"
 FORK = (

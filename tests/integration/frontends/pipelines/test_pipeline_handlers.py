@@ -13,9 +13,7 @@ from everstep.errors import BadRequest
 from everstep.frontends.pipelines.outcome import Outcome, StageStatus
 from everstep.frontends.pipelines.stage import Stage
 from everstep.testing import ManualClock
-from tests.integration.frontends.pipelines.pipelines import context, host, square, trace
-
-__all__ = ["host"]
+from tests.integration.frontends.pipelines.pipelines import context, square, trace
 
 FIXES = 'start -> work -> exit; work -> fix [condition="outcome=fail"]; fix -> exit'
 

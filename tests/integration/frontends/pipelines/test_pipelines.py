@@ -16,9 +16,7 @@ from everstep.frontends.pipelines.interviewers import AutoApprove, Queue, Record
 from everstep.frontends.pipelines.outcome import Outcome
 from everstep.frontends.pipelines.stage import Stage
 from everstep.testing import play
-from tests.integration.frontends.pipelines.pipelines import SQUARE, context, edge, host, round_, square, trace
-
-__all__ = ["host"]
+from tests.integration.frontends.pipelines.pipelines import SQUARE, context, edge, round_, square, trace
 
 # -- stages ---------------------------------------------------------------------------------------------
 

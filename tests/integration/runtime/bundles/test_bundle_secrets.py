@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,32 +13,13 @@ from everstep.errors import (
     StateCorrupted,
     ValueLeftOut,
 )
-from everstep.testing import ManualClock
 from everstep.types import LeaveOut
 from tests.integration.runtime.bundles.carried import (
     ASK,
     CRAWL,
     GIVEN,
-    START,
     same,
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/here.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/there.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "run.everstep"
 
 
 class TestSecrets:

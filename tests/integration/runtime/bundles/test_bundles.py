@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,36 +16,17 @@ from everstep.errors import (
     StateCorrupted,
 )
 from everstep.results import Progress
-from everstep.testing import ManualClock
 from everstep.types import LeaveOut
 from tests.integration.runtime.bundles.carried import (
     ASK,
     CRAWL,
     GIVEN,
     LONG,
-    START,
     login,
     measure,
     parts_of,
     same,
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/here.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/there.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "run.everstep"
 
 
 class TestCarrying:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +21,13 @@ from everstep.errors import (
     TooLarge,
 )
 from everstep.model.records import SCHEMA_VERSION
-from everstep.testing import ManualClock
 from tests.integration.runtime.bundles.carried import (
     ASK,
     CRAWL,
     GIVEN,
-    START,
     parts_of,
     repacked,
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/here.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path}/there.db", clock=ManualClock(START, auto=True)) as host:
-        yield host
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "run.everstep"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,14 @@ from everstep.errors import BadRequest
 from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Trigger
 
+pytestmark = pytest.mark.stores("sqlite")
+
 MODES = (
     Durability("partial"),
     Durability("strong"),
     Durability("strong", flush="before_effects"),
     Durability("strong", interval=100),
 )
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path / 'runs.db'}") as host:
-        yield host
 
 
 @node(output="a", effects="pure")

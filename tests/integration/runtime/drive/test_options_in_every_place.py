@@ -26,11 +26,7 @@ from everstep.errors import BackendChanged, BadRequest, FlowError, InputError, N
 from everstep.results import Diagnostic, Diagnostics
 from everstep.types import Registry
 
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as host:
-        yield host
+pytestmark = pytest.mark.stores("memory")
 
 
 def probe(idempotency_key: str) -> None:

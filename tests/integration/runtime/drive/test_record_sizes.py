@@ -18,6 +18,8 @@ from everstep.runtime.services import Services
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing.clock import ManualClock
 
+pytestmark = pytest.mark.stores("sqlite")
+
 LIMIT = 64 * 1024
 PAGE = 10 * 1024
 SLACK = 2 * PAGE + 16 * 1024
@@ -31,12 +33,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page(i: int) -> bytes:
     return os.urandom(PAGE)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Any:
-    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
-        yield host
 
 
 def records(host: Host, run_id: str = "r") -> list[StoredRecord]:

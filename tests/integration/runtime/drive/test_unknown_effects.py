@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +17,8 @@ from everstep.cli.commands.waits.settle import settle
 from everstep.cli.view.waits import how_to_answer
 from everstep.errors import AnswerInvalid, BadRequest, RunNotFound, WaitNotFound, WaitSettled
 from everstep.graph.author.node import Node
+
+pytestmark = pytest.mark.stores("sqlite")
 
 
 class World:
@@ -34,11 +34,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    yield f"sqlite:///{tmp_path}/runs.db"
 
 
 def charge(world: World, *, is_async: bool = False, **options: Any) -> Node:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
@@ -21,18 +20,9 @@ from everstep.results import Event
 from everstep.testing import ManualClock
 from tests.servers import warm
 
+pytestmark = pytest.mark.stores("sqlite")
+
 AT_ONCE = Retry(9, first=0, jitter=0)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'runs.db'}"
-
-
-@pytest.fixture
-def host(url: str) -> Iterator[Host]:
-    with Host(url) as host:
-        yield host
 
 
 class Api:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -33,13 +32,9 @@ from everstep.model.records import CheckpointRecord
 from everstep.results import Event
 from everstep.testing import ManualClock
 
+pytestmark = pytest.mark.stores("sqlite")
+
 AT_ONCE_RETRY = Retry(3, first=0)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path / 'runs.db'}") as host:
-        yield host
 
 
 def call(name: str, **amounts: Any) -> Any:

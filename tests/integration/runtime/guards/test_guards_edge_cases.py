@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,7 @@ from everstep.model.amounts import plain
 from everstep.testing import ManualClock
 from tests.integration.runtime.outage.test_store_failures import DOWN, FULL, Flaky, Place
 
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    with Host(f"sqlite:///{tmp_path / 'runs.db'}") as host:
-        yield host
+pytestmark = pytest.mark.stores("sqlite")
 
 
 @pytest.mark.parametrize("budgets", [{}, {"usd": 10}])

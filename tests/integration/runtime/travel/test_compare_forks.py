@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from everstep import END, Context, Flow, Host, ifelse, node
 from everstep.errors import ValueUnreadable
 from tests.integration.noise import noise
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
-    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
-    with Host(url) as opened:
-        yield opened
+pytestmark = pytest.mark.stores("memory", "sqlite")
 
 
 @node(output="a")

@@ -25,6 +25,8 @@ from everstep.results import Unreadable
 from everstep.runtime.travel.recall import chain_of
 from tests.integration.noise import noise
 
+pytestmark = pytest.mark.stores("memory", "sqlite")
+
 
 class Knobs:
     """What a test turns to make a node come out differently."""
@@ -43,17 +45,6 @@ def knobs() -> Iterator[Knobs]:
     KNOBS.seen = []
     yield KNOBS
     KNOBS.__dict__.clear()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
-
-
-@pytest.fixture
-def host(url: str) -> Iterator[Host]:
-    with Host(url) as opened:
-        yield opened
 
 
 @node(output="order")

@@ -66,12 +66,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def host(url: str) -> Iterator[Host]:
-    with Host(url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
 

@@ -12,6 +12,8 @@ from everstep.errors import BadRequest, RunNotFound
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord, StepRecord
 
+pytestmark = pytest.mark.stores("memory")
+
 calls: list[str] = []
 broken: set[str] = set()
 
@@ -20,12 +22,6 @@ broken: set[str] = set()
 def fresh() -> None:
     calls.clear()
     broken.clear()
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Host("memory:") as opened:
-        yield opened
 
 
 @node(output="vector")

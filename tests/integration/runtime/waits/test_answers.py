@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -49,17 +49,6 @@ class Money:
 
 class Color(Enum):
     RED = "red"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def host(url: str, clock: ManualClock) -> Iterator[Host]:
-    with Host(url, clock=clock) as opened:
-        yield opened
 
 
 def halted(host: Host, flow: Flow = FLOW, run_id: str = "r") -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -31,17 +30,6 @@ class Parcel(msgspec.Struct):
 class Order(pydantic.BaseModel):
     name: str
     count: int = 1
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def host(url: str, clock: ManualClock) -> Iterator[Host]:
-    with Host(url, clock=clock) as opened:
-        yield opened
 
 
 def test_a_node_of_ones_own_waits_and_its_output_is_the_answer(host: Host, clock: ManualClock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -16,17 +15,6 @@ from everstep.wait import ApprovalOutput, CallbackOutput, TimerOutput
 pytestmark = pytest.mark.servers
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def host(url: str, clock: ManualClock) -> Iterator[Host]:
-    with Host(url, clock=clock) as opened:
-        yield opened
 
 
 def halted(host: Host, flow: Flow, inputs: dict[str, Any] | None = None, run_id: str = "r") -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,17 +29,6 @@ pytestmark = pytest.mark.servers
 
 YES, NO = {"approved": True}, {"approved": False}
 FLOW = Flow("f", [wait.approval("ok")])
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def host(url: str, clock: ManualClock) -> Iterator[Host]:
-    with Host(url, clock=clock) as opened:
-        yield opened
 
 
 # -- failures ---------------------------------------------------------------------------------------------

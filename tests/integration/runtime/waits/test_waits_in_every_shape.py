@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -17,17 +16,6 @@ from everstep.results import RunResult
 from everstep.testing.clock import START, ManualClock
 
 YES, NO = {"approved": True}, {"approved": False}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def host(url: str, clock: ManualClock) -> Iterator[Host]:
-    with Host(url, clock=clock) as opened:
-        yield opened
 
 
 def answer_all(host: Host, result: RunResult, answer: Any) -> None:
