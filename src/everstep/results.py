@@ -63,8 +63,8 @@ from everstep.ports.system import Clock
 from everstep.runtime.bundles.copy import Copied
 from everstep.runtime.bundles.export import Exported, Progress
 from everstep.runtime.bundles.import_run import Imported
-from everstep.runtime.doctor import Diagnosis
 from everstep.runtime.events import Event
+from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed

@@ -21,7 +21,7 @@ ROOMS = (
 """What the core is made of, but for the rooms inside these that it does without:"""
 OUTSIDE = (
     *("runtime/bundles", "runtime/integrity", "runtime/retention", "runtime/travel"),
-    *("runtime/doctor.py", "runtime/rekey.py"),
+    "runtime/rekey.py",
     *("stores/postgres", "stores/redis", "stores/apart.py"),
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),
     "client/exports",

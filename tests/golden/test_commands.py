@@ -16,7 +16,7 @@ import click
 import pytest
 
 from everstep.cli.main import COMMANDS, cli, main
-from everstep.model.fleet import Driven, WorkerRow
+from everstep.model.leases import Driven, WorkerRow
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 from tests.golden.comparing import FILES, Told, differences

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from everstep import AsyncHost
-from everstep.model.fleet import Driven, WorkerRow
+from everstep.model.leases import Driven, WorkerRow
 from everstep.registry import open_store
 from everstep.server.app import create_app
 from everstep.server.routes import ENDPOINTS

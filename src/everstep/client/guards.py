@@ -11,7 +11,7 @@ import msgspec
 
 from everstep.codec.wire import to_wire
 from everstep.engine.books import Books
-from everstep.model.amounts import ZERO, add
+from everstep.model.budgets import ZERO, add
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.shapes import HIDDEN, Count, Instant, shown
 from everstep.ports.store import Counts as Counts

@@ -14,6 +14,7 @@ import msgspec
 
 from everstep.client.moved import moved_call
 from everstep.client.parts import CallGroup, Parts, check_limit
+from everstep.client.record_events import Tailing
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
 from everstep.codec.chain import Codec
@@ -49,14 +50,12 @@ from everstep.runtime.after_run import Afterwards, retaining_store
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.history import history
-from everstep.runtime.host_durability import Bundle
 from everstep.runtime.inputs import Given
 from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outage.spool import Spool
 from everstep.runtime.reader import current_channel, gone_on
-from everstep.runtime.record_events import Tailing
 from everstep.runtime.runs import Runs
-from everstep.runtime.services import Drivable, Services
+from everstep.runtime.services import Bundle, Drivable, Services
 from everstep.runtime.system import RealSystem
 from everstep.runtime.waits.answers import UNSAID, Answers
 from everstep.runtime.waits.delivery import Deliveries

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.copy import Copied
     from everstep.runtime.bundles.export import Exported, Progress
     from everstep.runtime.bundles.import_run import Imported
-    from everstep.runtime.doctor import Diagnosis
+    from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed

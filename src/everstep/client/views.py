@@ -19,7 +19,7 @@ from everstep.model.acts import Act, split_act
 from everstep.model.address import Part, plain_of
 from everstep.model.bundles import SET_ASIDE
 from everstep.model.enums import Status, Trigger
-from everstep.model.fleet import WorkerRow
+from everstep.model.leases import WorkerRow
 from everstep.model.records import (
     CHANNEL,
     KEPT,

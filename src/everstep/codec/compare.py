@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from everstep.codec.arrays import array_way
 from everstep.codec.classes import KINDS, Stored, StoredArray, StoredMember, as_stored
-from everstep.codec.frames import frame_way
+from everstep.codec.frames import array_way, frame_way
 from everstep.codec.tags import Refused, Tag
 from everstep.codec.values import Values
 from everstep.errors import EverstepError, ValueNotStorable

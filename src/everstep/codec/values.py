@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import pickle
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.msgpack import Decoder, Encoder, Ext
 
-from everstep.codec.arrays import array_together, array_way
 from everstep.codec.classes import (
     KIND_OF_TAG,
     KINDS,
@@ -33,8 +33,7 @@ from everstep.codec.classes import (
     spelled,
     storable_name,
 )
-from everstep.codec.frames import FRAMES, frame_parts, frame_together, frame_way
-from everstep.codec.pickled import pickled, unpickled
+from everstep.codec.frames import FRAMES, array_together, array_way, frame_parts, frame_together, frame_way
 from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
 
@@ -56,6 +55,7 @@ _SEQUENCES: Final = frozenset({list, tuple, deque})
 _UNORDERED: Final = frozenset({set, frozenset})
 _ENCODER: Final = Encoder()
 _SORTED: Final = Encoder(order="deterministic")
+_PROTOCOL = 5
 
 
 def is_plain(value: object) -> bool:
@@ -486,3 +486,23 @@ def _attributes(value: Any) -> Iterable[str]:
 
 def _type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def pickled(value: object) -> bytes:
+    """Return a value as a pickle, in the form that it has once it was read back."""
+    try:
+        return pickle.dumps(pickle.loads(pickle.dumps(value, _PROTOCOL)), _PROTOCOL)
+    except Exception as error:  # a class may raise anything here
+        raise Refused(f"it cannot be pickled ({error})") from error
+
+
+def unpickled(data: object, *, is_allowed: bool) -> object:
+    """Return what was pickled, if that is allowed here."""
+    if not is_allowed:
+        raise Refused(
+            "it was pickled, and this host does not unpickle",
+            "If you trust everybody who can write to the store: Host(..., allow_pickle=True).",
+        )
+    if not isinstance(data, bytes):
+        raise Refused("its pickle is damaged", "Restore it from a backup.")
+    return pickle.loads(data)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everstep.codec.plain_json import Wire, jsonable
-from everstep.model.amounts import plain
+from everstep.model.budgets import plain
 from everstep.model.shapes import HOW, shown
 
 

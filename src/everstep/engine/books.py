@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from everstep.model.amounts import ZERO, add, add_to
+from everstep.model.budgets import ZERO, add, add_to
 from everstep.model.ledger import BreakerAt, Ledger
 from everstep.model.records import StepRecord
 

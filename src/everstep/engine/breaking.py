@@ -7,8 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from everstep.model.amounts import SECONDS, add_to, plain
 from everstep.model.breakers import Breaker
+from everstep.model.budgets import SECONDS, add_to, plain
 from everstep.model.ledger import BreakerAt, BreakerState
 
 _MOST_DECISIONS = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from everstep.model.fleet import Quota
+from everstep.model.leases import Quota
 
 
 class Lane:

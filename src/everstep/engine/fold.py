@@ -6,8 +6,9 @@ A live run and the fold of its records call it alike. The one change that is not
 
 from __future__ import annotations
 
-from everstep.engine import halts, meetings
+from everstep.engine import meetings
 from everstep.engine.scope import Scope
+from everstep.graph.author.unknown_effects import SETTLE
 from everstep.graph.compile.loops import bits
 from everstep.model.enums import OnError, Status
 from everstep.model.records import QueuedTask, StepRecord
@@ -83,7 +84,7 @@ def _take_under_way(scope: Scope, i: int, step: StepRecord) -> None:
     elif scope.begun:
         scope.begun.discard(i)
     if step.status is Status.HALTED:
-        halts.halt(scope, i, step)
+        halt(scope, i, step)
         return
     scope.attempts[i] = step.attempts
     scope.statuses[i] = step.status
@@ -303,7 +304,7 @@ def take_back(scope: Scope, i: int) -> None:
 
 def clear(scope: Scope) -> None:
     """Forget what is due, waited for, or under way here; what was done stays."""
-    halts.ask_again(scope)
+    ask_again(scope)
     scope.ended = False
     scope.due, scope.active, scope.queue = {}, 0, {}
     for under_way in (
@@ -351,3 +352,33 @@ def _reopen_group(scope: Scope, j: int) -> None:
     if scope.active & everyone:
         del scope.due[j]
         scope.active &= ~(1 << j)
+
+
+def halt(scope: Scope, i: int, step: StepRecord) -> None:
+    """A node waits for an answer; it is under way until that comes."""
+    scope.statuses[i] = Status.HALTED
+    scope.reads[i] = step.reads
+    scope.waiting[i] = step
+    scope.running.add(i)
+    scope.retry_at.pop(i, None)
+    if step.key is not None:
+        scope.keys[i] = step.key
+
+
+def ask_again(scope: Scope) -> None:
+    """Forget what is waited for: the nodes that halted are to run once more."""
+    for i, step in scope.waiting.items():
+        scope.running.discard(i)
+        if step.wait is not None and step.wait.kind == SETTLE:
+            scope.begun.add(i)
+        scope.statuses[i] = Status.COMPLETED if scope.visits[i] else None
+    scope.waiting.clear()
+
+
+def is_parked(scope: Scope) -> bool:
+    """True if a flow only waits for answers."""
+    if scope.busy:
+        return False
+    return bool(scope.waiting) or any(
+        is_parked(inner) for visit in scope.opened.values() for inner in visit.scopes.values()
+    )

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everstep.engine.books import Books
-from everstep.engine.fold import activate, enqueue, take
-from everstep.engine.halts import halt
+from everstep.engine.fold import activate, enqueue, halt, take
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from everstep.engine import halts
 from everstep.engine.books import Books
-from everstep.engine.fold import activate, admit, clear, enter, reopen, take
+from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take
 from everstep.engine.readiness import oldest, ready
 from everstep.engine.scope import Opened, Scope
 from everstep.errors import StateCorrupted
@@ -96,7 +95,7 @@ class RunState(Scope):
     def ask_again(self) -> None:
         """Forget every wait, here and in the flows inside: the nodes that halted are to run once more."""
         for scope in self.scopes():
-            halts.ask_again(scope)
+            ask_again(scope)
             self.restless[scope] = None
         self.waits.clear()
 

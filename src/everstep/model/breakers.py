@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.model.amounts import SECONDS, amount_of, check_name, plain, seconds_of, spelled
-from everstep.model.budgets import aliases_of
+from everstep.model.budgets import SECONDS, aliases_of, amount_of, check_name, plain, seconds_of, spelled
 from everstep.model.durations import span_of, spell
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

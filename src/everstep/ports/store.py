@@ -21,8 +21,7 @@ from everstep.model.commits import (
     Verdict,
 )
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 

@@ -11,7 +11,7 @@ import msgspec
 
 from everstep.codec.wire import wire
 from everstep.model.acts import Act
-from everstep.model.amounts import spelled
+from everstep.model.budgets import spelled
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.model.shapes import Count, Instant, Value

@@ -1,24 +1,39 @@
-"""What a run begins with."""
+"""What a run begins with, and whether one that is continued is the same: the same flow, the same inputs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import all_keys
 from everstep.model.acts import Act
-from everstep.model.enums import Mode
+from everstep.model.durability import Durability
+from everstep.model.enums import Mode, Status
+from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
+from everstep.on_demand import on_demand
+from everstep.ports.store import RunRow
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.channel import first_values
-from everstep.runtime.drive.external_channel import begin, mark
-from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
+from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
+from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, write_aside
+from everstep.runtime.judges import is_other
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+else:
+    check = on_demand("everstep.runtime.travel.migrate:check")
+    judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
+    kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
 
 PRIORITIES = range(-(1 << 31), 1 << 31)
 LONGEST_GROUP = 500
+log = logging.getLogger("everstep")
 
 
 class Given(NamedTuple):
@@ -88,3 +103,93 @@ async def draft_run(
     journal.elsewhere = elsewhere
     journal.act = given.act
     return journal, state, space, drafts
+
+
+async def check_same_flow(runs: RunReader, row: RunRow, flow: Flow) -> None:
+    """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
+    if row.flow_id == flow.name and (row.signal is not None or not is_other(row, flow)):
+        return  # one that is being cancelled only ends
+    if row.flow_id == flow.name and row.status is Status.COMPLETED:
+        if row.flow_hash != flow.plan.hash:
+            log.warning("flow %r has changed since run %r ended.", flow.name, row.run_id)
+        return
+    check(row, flow, await judge_run(runs, row, flow))
+
+
+def check_kept(row: RunRow, flow: Flow) -> None:
+    """Raise if a flow that keeps nothing is to drive a recorded run: its effects would be made for ever."""
+    if flow.durability.mode is Mode.OFF:
+        check(row, flow, kept_nowhere(row, flow))
+
+
+async def check_same_inputs(
+    services: Services,
+    runs: RunReader,
+    row: RunRow,
+    flow: Flow,
+    drafts: tuple[Slot, ...],
+    inputs: dict[str, Any],
+) -> None:
+    """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
+    stored, space, began_with = await _recorded_inputs(services, runs, row)
+    is_complete = began_with is not None
+    given = {d.written.name: d.written.digest for d in drafts if not d.written.name.startswith(KEPT)}
+    if is_elsewhere(space):
+        given = {name: digest for name, digest in given.items() if not name.startswith(CHANNEL)}
+    if began_with not in (None, flow.plan.hash) or row.adopted_at is not None:
+        cast = {rule.name for rule in flow.migrations if rule.kind == "upcast"}
+        both = stored.keys() & given.keys() - cast
+        stored = {name: write for name, write in stored.items() if name in both}
+        given = {name: digest for name, digest in given.items() if name in both}
+    if not is_complete:
+        given = {name: digest for name, digest in given.items() if name in stored}
+    canonical = services.values.canonical
+    # The order of a dict's keys is no difference, so a digest that differs is not the last word.
+    names = {name for name in stored.keys() | given.keys() if name[0] != "@" or name in given}
+    differ = sorted(
+        name
+        for name in names
+        if name not in stored
+        or name not in given
+        or (
+            stored[name].digest != given[name]
+            and (name[0] == "@" or canonical(space.peek(name)) != canonical(inputs[name]))
+        )
+    )
+    if differ:
+        raise InputsDiffer(
+            f"run {row.run_id!r} began with other inputs; different: {', '.join(differ)}.",
+            fix="Leave the inputs out to continue it. To give it something new, answer what it waits for, or "
+            "fork it with other inputs; to start anew, use another run id.",
+            inputs=differ,
+        )
+
+
+async def _recorded_inputs(
+    services: Services, runs: RunReader, row: RunRow
+) -> tuple[dict[str, Written], ValueSpace, str | None]:
+    """Return what a run was given: the inputs of the first of its family, and what forks edited since.
+
+    With the structure it began with. Where that was removed, there is none, and what is left to compare are
+    the inputs that no node writes.
+    """
+    plan = await runs.plan(row)
+    family = [run async for run in runs.lineage.back(row)]
+    if any(run.trimmed_before for run in family):
+        folded = await runs.rehydrate(row, plan, Durability())
+        slots = {n: s for n, s in folded.space.slots.items() if n in plan.free_inputs}
+        return {name: slot.written for name, slot in slots.items()}, folded.space, None
+    space = ValueSpace(services.values, services.blobs, 0)
+    stored: dict[str, Written] = {}
+    began_with = ""
+    for run in reversed(family):
+        _, opened = await runs.lineage.read(run, run.first)
+        began_with = began_with or opened.record.flow_hash
+        payloads = iter(opened.payloads)
+        for step in opened.record.steps:
+            for write in step.writes:
+                payload = next(payloads) if write.is_inline else None
+                if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
+                    space.place("", write.name, slot_of(write, payload))
+                    stored[write.name] = write
+    return stored, space, began_with

@@ -15,7 +15,7 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import deep_nodes
 from everstep.model.address import plain_of
-from everstep.model.amounts import spelled
+from everstep.model.budgets import spelled
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, FlowFrontier
 from everstep.ports.store import RunRow

@@ -38,7 +38,7 @@ from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.guards.shared_breakers import SharedBreakers
-from everstep.runtime.inputs import Given, draft_run
+from everstep.runtime.inputs import Given, check_kept, check_same_flow, check_same_inputs, draft_run
 from everstep.runtime.judges import is_other
 from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outcome import Outcome
@@ -46,7 +46,6 @@ from everstep.runtime.preflight import preflight
 from everstep.runtime.reader import RunReader
 from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
 from everstep.runtime.run_ids import check_run_id, check_still_here
-from everstep.runtime.same_run import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.stay import stay
 from everstep.runtime.waits.announce import announce, call_off

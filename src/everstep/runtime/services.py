@@ -1,13 +1,15 @@
-"""What a drive needs from its host."""
+"""What a drive needs from its host: services, the time of its store, and the counts for metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -15,29 +17,32 @@ from weakref import WeakKeyDictionary
 from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
 from everstep.engine.leases import noted
-from everstep.errors import EverstepError, StoreError
+from everstep.errors import EverstepError, StoreError, UnknownScheduler
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
+from everstep.model.budgets import add_to
 from everstep.model.durability import RECORD_BYTES, Durability
 from everstep.model.enums import Mode
 from everstep.model.leases import Process
 from everstep.ports.beside import ChannelStore, RunQueue
-from everstep.ports.durability import Notifier, ResumeScheduler
-from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
-from everstep.ports.system import System, uptime
+from everstep.ports.durability import Notifier, ResumeScheduler, ResumeSignalSource
+from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore, TimedStore
+from everstep.ports.system import Clock, Lock, System, time_for_store, uptime
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.drive.committer import Committer
 from everstep.runtime.drive.node_threads import NodeThreads
 from everstep.runtime.events import Listener
-from everstep.runtime.guards.tally import Tally
 from everstep.runtime.outage.spool import Spool
-from everstep.runtime.store_time import StoreTime
 from everstep.runtime.waits.notifiers import Notifiers
 from everstep.runtime.waits.schedulers import Schedulers
 from everstep.runtime.waits.tokens import Tokens
 from everstep.runtime.workers.backpressure import Weather
 
 log = logging.getLogger("everstep")
+TRUSTED_FOR = 60.0
+"""Seconds after which the store is asked again."""
+PROMPT, TRIES = 0.05, 3
+"""Seconds within which an answer tells the time well enough, and how often it is asked for one."""
 
 
 class Drivable(Protocol):
@@ -231,3 +236,121 @@ class _Threads:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class StoreTime:
+    """A clock that shows the store's time; the host's where the store has none, or a test moves it.
+
+    The store is asked now and then; in between the monotonic clock counts on. Due times are made and
+    compared by it, so that a machine whose clock is wrong lets nothing time out early or late. It is never
+    ahead of the store's: what is due by it, the store finds due too.
+    """
+
+    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+        self._clock = clock
+        self._store = store if isinstance(store, TimedStore) and time_for_store(clock) is None else None
+        self._heard: tuple[datetime, float] | None = None
+        """What the store said, and when by the monotonic clock."""
+
+    async def hear(self) -> None:
+        """Ask the store what time it is, if that was not done lately. Never raises."""
+        monotonic = self._clock.monotonic
+        if self._store is None or (self._heard and monotonic() - self._heard[1] < TRUSTED_FOR):
+            return
+        best: float | None = None
+        for _ in range(TRIES):
+            asked = monotonic()
+            try:
+                said = await self._store.now()
+            except StoreError as error:
+                log.debug("store clock unavailable: %s", error)
+                return
+            heard = monotonic()
+            if best is None or heard - asked < best:
+                best = heard - asked
+                # When it was said, at the latest: the question may have waited long, as for a connection.
+                self._heard = (said, heard) if said is not None else None
+            if best <= PROMPT:
+                return
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the store's clock is ahead of the host's; none if it has none or was not asked yet."""
+        if self._heard is None:
+            return timedelta(0)
+        said, at = self._heard
+        return said + timedelta(seconds=self._clock.monotonic() - at) - self._clock.now()
+
+    def now(self) -> datetime:
+        """Return the time by the store's clock."""
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> float:
+        """Return the host's seconds."""
+        return self._clock.monotonic()
+
+    def here(self, at: datetime) -> datetime:
+        """Return what the host's clock shows when the store's shows this."""
+        return at - self.ahead
+
+    async def sleep_until(self, at: datetime) -> None:
+        """Return once the store's clock shows this."""
+        await self._clock.sleep_until(self.here(at))
+
+
+class Tally:
+    """Counts since the host was opened. Never the source of truth: records are."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._spent: dict[str, Decimal] = {}
+        self._warnings: Counter[str] = Counter()
+        self._trips: Counter[str] = Counter()
+
+    def spend(self, amounts: Mapping[str, Decimal]) -> None:
+        """Count what was spent."""
+        with self._lock:
+            add_to(self._spent, amounts)
+
+    def speak_up(self, *, budgets: Iterable[str], breakers: Iterable[str]) -> None:
+        """Count budgets that warned and breakers that opened."""
+        with self._lock:
+            self._warnings.update(list(budgets))
+            self._trips.update(list(breakers))
+
+    def counts(self) -> tuple[dict[str, Decimal], dict[str, int], dict[str, int]]:
+        """Return what was spent, how often each budget warned, and how often each breaker opened."""
+        with self._lock:
+            return dict(self._spent), dict(self._warnings), dict(self._trips)
+
+
+class Bundle:
+    """What a host has of `HostDurability`. A host without a store has nothing, and keeps nothing."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @property
+    def checkpoint_store(self) -> CheckpointStore | None:
+        return self._services.store if "checkpoint_store" in self._services.provided else None
+
+    @property
+    def resume_signal_source(self) -> ResumeSignalSource | None:
+        return self._services.tokens if "resume_signal_source" in self._services.provided else None
+
+    @property
+    def checkpoint_blob_store(self) -> CheckpointBlobStore | None:
+        return self._services.blobs if "checkpoint_blob_store" in self._services.provided else None
+
+    @property
+    def max_durability_mode(self) -> Mode:
+        return self._services.max_mode
+
+    def resume_scheduler(self, alias: str = "") -> ResumeScheduler | None:
+        """Return the scheduler of an alias, by default the store's own; none if there is no such one."""
+        if "resume_scheduler" not in self._services.provided:
+            return None
+        try:
+            return self._services.schedulers.of(alias)
+        except UnknownScheduler:
+            return None

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from everstep.errors import StateCorrupted, ValueNotStorable
-from everstep.model.fleet import WorkerRow
-from everstep.model.leases import Process
+from everstep.model.leases import Process, WorkerRow
 from everstep.model.removal import Removal
 from everstep.ports.restoring import WholeRun
 

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from everstep.errors import StoreUnavailable
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow

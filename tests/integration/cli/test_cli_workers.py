@@ -17,7 +17,7 @@ from everstep import Host
 from everstep.cli.commands.fleet.workers import workers
 from everstep.cli.commands.runs.list import runs
 from everstep.cli.commands.runs.run import run
-from everstep.model.fleet import Driven, WorkerRow
+from everstep.model.leases import Driven, WorkerRow
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 

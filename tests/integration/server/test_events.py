@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from everstep import END, Flow, node, route
-from everstep.runtime.record_events import LOOK
+from everstep.client.record_events import LOOK
 from everstep.server.api.events import _stream
 from tests.integration.server.serving import Serving, code_of, expense, plain, served
 

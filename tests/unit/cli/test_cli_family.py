@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everstep import END, Flow, Host, ifelse, node
-from everstep.cli.view.family import Line, draw, family_of
+from everstep.cli.commands.runs.log import BranchLine, draw, family_of
 
 
 @node(output="n")
@@ -20,7 +20,7 @@ LOOP = Flow("loop", [step, more], entry="step", durability="strong")
 
 
 def drawn(host: Host, run_id: str) -> list[str]:
-    def text(line: Line) -> str:
+    def text(line: BranchLine) -> str:
         name = f" ({line.head.run_id})" if line.head is not None else ""
         return f"{line.branches} {line.text}{name}".rstrip().replace("  ", " ")
 

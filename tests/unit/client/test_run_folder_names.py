@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.client.exports.run_folder_names import FileNames, file_name
+from everstep.client.exports.run_folder import FileNames, file_name
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Durability, Flow, Host, chain, ifelse, node, parallel, report, wait
+from everstep.cli.commands.author.report import rails
 from everstep.cli.main import cli
-from everstep.cli.view.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
 from everstep.graph.draw.drawing import to_dot, to_mermaid, to_svg
 from everstep.graph.draw.layers import layered

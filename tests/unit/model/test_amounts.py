@@ -13,7 +13,7 @@ from everstep import Breaker
 from everstep.engine import breaking
 from everstep.engine.books import Books
 from everstep.engine.breaking import Happened
-from everstep.model.amounts import amount_of, plain, seconds_of
+from everstep.model.budgets import amount_of, plain, seconds_of
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import StepRecord
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from everstep import END, Breaker, Budget, Durability, Retention, Retry, ifelse, node, wait
 from everstep.backends import Tools
 from everstep.errors import BadRequest, EverstepError, InvalidDelay
-from everstep.model.amounts import SECONDS
+from everstep.model.budgets import SECONDS
 from everstep.model.durations import LONGEST, is_span, moment_of, span_of, spell
 from everstep.testing.clock import ManualClock
 

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from everstep.ports.store import CheckpointStore
-from everstep.runtime.store_time import StoreTime
+from everstep.runtime.services import StoreTime
 from everstep.runtime.system import SystemClock
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

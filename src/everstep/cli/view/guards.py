@@ -9,7 +9,7 @@ import click
 
 from everstep.cli.view.text import count, moment, one_line
 from everstep.client.guards import BreakerInfo, RunGuards
-from everstep.model.amounts import plain
+from everstep.model.budgets import plain
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 
 COLOURS = {BreakerState.OPEN: "red", BreakerState.HALF_OPEN: "yellow", BreakerState.CLOSED: "green"}

@@ -22,9 +22,9 @@ from everstep.client.exports.forms import session_form
 from everstep.client.exports.spelling import iso
 from everstep.client.sync import Host
 from everstep.client.views import RunInfo, RunResult, RunState
-from everstep.codec.pickled import pickled, unpickled
 from everstep.codec.plain_json import jsonable
 from everstep.codec.tags import Refused
+from everstep.codec.values import pickled, unpickled
 from everstep.errors import BadRequest, BundleInvalid, IncompatibleVersion
 from everstep.graph.author.flow import Flow
 from everstep.runtime.bundles.new_file import NewFile, sync_folder

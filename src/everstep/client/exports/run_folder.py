@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,7 +17,6 @@ import msgspec
 from everstep.client.exports import stage_records as staged
 from everstep.client.exports.forms import pipeline_form, staged_form, step_outcome
 from everstep.client.exports.run_folder_events import Told, followed_in, forks_in, may_be_late
-from everstep.client.exports.run_folder_names import FileNames, file_name
 from everstep.client.exports.spelling import iso, readable
 from everstep.client.views import RunInfo, RunState
 from everstep.codec.plain_json import jsonable
@@ -37,6 +38,9 @@ LOOK: Final = 0.05
 _AT_ONCE: Final = 256
 """Checkpoints that are read together."""
 _FORMAT: Final = 1
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.@#-]")
+_LONGEST: Final = 80
+_RESERVED: Final = frozenset({"con", "prn", "aux", "nul"})
 
 
 async def write_run_folder(
@@ -399,3 +403,47 @@ def _put(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.new")
     draft.write_text(text, encoding="utf-8", errors="replace")
     draft.replace(path)
+
+
+def file_name(text: str) -> str:
+    """Return a name for a file: letters, digits and `_.@#-` as they are, `/` as `+`, all else as `%XX`.
+
+    One that is too long is cut, one that would be hidden or is reserved changed; a digest keeps it its own.
+    """
+    name = "".join(_spelled(letter) for letter in text)
+    if name[:1] in (".", "-"):
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    is_odd = not name or name.endswith(".") or name.partition(".")[0].lower() in _RESERVED
+    if len(name) > _LONGEST or is_odd:
+        return f"{name[:_LONGEST].rstrip('.')}~{_digest(text)}"
+    return name
+
+
+def _spelled(letter: str) -> str:
+    if letter == "/":
+        return "+"
+    if _PLAIN.fullmatch(letter):
+        return letter
+    return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+class FileNames:
+    """Names of files in one folder, also where it does not tell capital letters from small ones."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def __getitem__(self, text: str) -> str:
+        """Return the name for a text: always the same, and never that of another."""
+        if text not in self._given:
+            name = file_name(text)
+            if name.lower() in self._taken:
+                name = f"{name}~{_digest(text)}"
+            self._taken.add(name.lower())
+            self._given[text] = name
+        return self._given[text]

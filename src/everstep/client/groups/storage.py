@@ -10,7 +10,7 @@ import msgspec
 from everstep.client.parts import Parts
 from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import in_run
-from everstep.runtime.doctor import Diagnosis, examine
+from everstep.runtime.integrity.doctor import Diagnosis, examine
 from everstep.runtime.integrity.findings import Verified
 from everstep.runtime.integrity.verify import Watching, verify
 from everstep.runtime.outage.outbox import Drained, drain_all

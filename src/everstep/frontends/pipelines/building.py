@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 from everstep.errors import BackendChanged, BadRequest
 from everstep.frontends.dot.resolve import Digraph, read
-from everstep.frontends.dot.write import sketch_of
 from everstep.frontends.pipelines import layers
 from everstep.frontends.pipelines.ends import missed_gates, way_back
 from everstep.frontends.pipelines.interviewers import Interviewer
@@ -26,7 +25,7 @@ from everstep.frontends.pipelines.vocabulary import BUDGET, CHILD
 from everstep.graph.author.extension import Extension, Read
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
-from everstep.graph.draw.graphviz import to_text
+from everstep.graph.draw.graphviz import Sketch, SketchEdge, SketchGroup, SketchNode, to_text
 from everstep.graph.draw.sketches import plan_to_dot
 from everstep.model.address import unvisited
 
@@ -302,3 +301,14 @@ class PipelineRules(Extension):
 def pipeline_of(flow: Flow) -> Pipeline | None:
     """Return the pipeline that a flow was made from, if it was one."""
     return flow.extension.pipeline if isinstance(flow.extension, PipelineRules) else None
+
+
+def sketch_of(digraph: Digraph) -> Sketch:
+    """Return a pipeline that was read as data to be written; its defaults are in its nodes and edges."""
+    return Sketch(
+        digraph.name,
+        tuple(SketchNode(node.id, node.attributes.plain()) for node in digraph.nodes.values()),
+        tuple(SketchEdge(edge.tail, edge.head, edge.attributes.plain()) for edge in digraph.edges),
+        tuple(SketchGroup(group.name, group.nodes, group.attributes.plain()) for group in digraph.groups),
+        digraph.attributes.plain(),
+    )

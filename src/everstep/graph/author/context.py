@@ -12,7 +12,7 @@ import msgspec
 from everstep.errors import BadRequest, RunCancelled, UnknownTask
 from everstep.graph.author.channel import Channel
 from everstep.graph.author.options import Refusal, not_here
-from everstep.model.amounts import SECONDS, amount_of, check_name
+from everstep.model.budgets import SECONDS, amount_of, check_name
 from everstep.model.enums import PRIORITIES, Trigger
 from everstep.model.ledger import BreakerAt
 

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from everstep.errors import BadRequest
 from everstep.graph.author.waits import Wait
-from everstep.model.amounts import plain
 from everstep.model.breakers import Breaker
-from everstep.model.budgets import Budget
+from everstep.model.budgets import Budget, plain
 from everstep.model.ledger import BreakerAt
 
 BUDGET: Final = "budget:"

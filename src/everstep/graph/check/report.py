@@ -11,9 +11,8 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.profiles import Profile
 from everstep.graph.check.validate import HasOffers, Offers, mode_on
 from everstep.graph.compile.leaves import Leaf, Leaves
-from everstep.model.amounts import plain
 from everstep.model.breakers import Breaker
-from everstep.model.budgets import Budget
+from everstep.model.budgets import Budget, plain
 from everstep.model.durability import Durability
 from everstep.model.enums import Flush, Mode
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from everstep.engine import decide, meetings
-from everstep.engine.fold import enter
-from everstep.engine.halts import is_parked
+from everstep.engine.fold import enter, is_parked
 from everstep.engine.scope import Opened, Scope
 from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
 from everstep.graph.author.node import Node

@@ -13,7 +13,7 @@ from everstep.engine.breaking import Happened
 from everstep.engine.scope import Scope
 from everstep.graph.author.guards import BREAKER
 from everstep.model.address import plain_of
-from everstep.model.amounts import SECONDS, seconds_of
+from everstep.model.budgets import SECONDS, seconds_of
 from everstep.model.enums import Status
 from everstep.model.ledger import BreakerAt, BreakerState
 from everstep.model.records import StepRecord

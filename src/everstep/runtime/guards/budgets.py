@@ -15,8 +15,7 @@ from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
 from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError, StoreError, StoreUnavailable
 from everstep.graph.author.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
-from everstep.model.amounts import SECONDS, ZERO, add, amount_of, past, plain
-from everstep.model.budgets import Budget
+from everstep.model.budgets import SECONDS, ZERO, Budget, add, amount_of, past, plain
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord

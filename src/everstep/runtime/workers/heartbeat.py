@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from everstep.errors import StoreError
-from everstep.model.fleet import WorkerRow
+from everstep.model.leases import WorkerRow
 from everstep.runtime.services import Services
 from everstep.runtime.workers.lease_renewal import Beat, LeaseKeeper
 

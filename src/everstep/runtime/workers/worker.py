@@ -27,8 +27,7 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.fleet import SKEW, Driven, Quota, WorkerRow
-from everstep.model.leases import Lease
+from everstep.model.leases import SKEW, Driven, Lease, Quota, WorkerRow
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight

@@ -11,8 +11,7 @@ import msgspec
 from everstep.engine.claims import Lane, Room, Turns, choose
 from everstep.errors import LeaseConflict, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import RunRow
 from everstep.stores.columns import to_int

@@ -12,8 +12,7 @@ import msgspec
 from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
 from everstep.ports.store import (

@@ -11,8 +11,7 @@ import msgspec
 
 from everstep.engine import leases
 from everstep.engine.claims import Lane, Room, Turns, choose
-from everstep.model.fleet import Quota
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota
 from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 from everstep.stores.postgres.columns import read_text, run_row, text

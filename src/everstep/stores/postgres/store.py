@@ -12,8 +12,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.health import Health

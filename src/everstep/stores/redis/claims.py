@@ -9,8 +9,7 @@ from typing import Any
 
 from everstep.engine import leases
 from everstep.engine.claims import Lane, Room, Turns, choose
-from everstep.model.fleet import Quota
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota
 from everstep.stores.redis.fields import Hash, micros, moment, process_text, run_row
 from everstep.stores.redis.wire import Argument
 

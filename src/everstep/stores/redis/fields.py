@@ -10,8 +10,7 @@ import msgspec
 
 from everstep.engine.commits import answers_signal, closes_waits, first_row, gives_back
 from everstep.errors import StateCorrupted
-from everstep.model.fleet import Quota
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.waits import WaitChange, WaitRow
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord

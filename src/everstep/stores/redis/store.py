@@ -14,8 +14,7 @@ from everstep.engine.claims import Turns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health

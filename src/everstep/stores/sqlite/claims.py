@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from everstep.engine.claims import Lane, Room, Turns, choose
-from everstep.model.fleet import Quota
+from everstep.model.leases import Quota
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
 

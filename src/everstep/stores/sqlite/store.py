@@ -17,8 +17,7 @@ from everstep.engine.commits import answers_signal, first_row, gives_back, judge
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health

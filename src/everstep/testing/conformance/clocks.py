@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from everstep.errors import LeaseConflict
-from everstep.model.fleet import Quota
+from everstep.model.leases import Quota
 from everstep.model.waits import SettledBy, WaitStatus
 from everstep.ports.store import Verdict
 from everstep.testing.clock import ManualClock

@@ -13,8 +13,7 @@ import pytest
 
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
-from everstep.model.fleet import Driven, Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Driven, Lease, Process, Quota, WorkerRow
 from everstep.ports.store import Signal, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 

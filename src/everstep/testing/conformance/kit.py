@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota, WorkerRow
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.store import (
     Admission,

@@ -26,7 +26,7 @@ from everstep import (
     parallel,
 )
 from everstep.errors import AnswerInvalid, BadRequest, LeaseLost, NodeFailed
-from everstep.model.amounts import plain
+from everstep.model.budgets import plain
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
 from everstep.results import Event

@@ -12,7 +12,7 @@ import pytest
 from everstep import Breaker, Budget, Context, Durability, Flow, Host, Retry, node
 from everstep.engine import breaking
 from everstep.errors import AnswerInvalid, StoreError
-from everstep.model.amounts import plain
+from everstep.model.budgets import plain
 from everstep.testing import ManualClock
 from tests.integration.runtime.outage.test_store_failures import DOWN, FULL, Flaky, Place
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everstep.model.enums import Status
-from everstep.model.fleet import WorkerRow
+from everstep.model.leases import WorkerRow
 from everstep.ports.store import Adoption, Verdict
 from everstep.registry import open_store
 from everstep.stores.postgres.store import PostgresStore

@@ -20,8 +20,7 @@ import pytest
 from everstep import Durability, Flow, Host, Status, node, wait
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest, StateCorrupted
-from everstep.model.fleet import WorkerRow
-from everstep.model.leases import Process
+from everstep.model.leases import Process, WorkerRow
 from everstep.ports.store import Capabilities, RunFilter
 from everstep.registry import open_store
 from everstep.runtime.system import ProcFs

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from everstep.model.enums import Status
-from everstep.model.fleet import Quota
+from everstep.model.leases import Quota
 from everstep.registry import open_store
 from everstep.stores.sqlite import claims
 from everstep.testing import ManualClock, StoreKit

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from everstep.errors import BadRequest
 from everstep.frontends.dot.resolve import read
-from everstep.frontends.dot.write import sketch_of
+from everstep.frontends.pipelines.building import sketch_of
 from everstep.graph.draw.graphviz import (
     Sketch,
     SketchEdge,

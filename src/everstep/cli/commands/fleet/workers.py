@@ -13,7 +13,7 @@ from everstep.cli.view.text import count, write_json
 from everstep.cli.view.waits import ago, present, rough
 from everstep.client.views import WorkerInfo
 from everstep.codec.wire import wire
-from everstep.model.fleet import SKEW
+from everstep.model.leases import SKEW
 
 
 @click.command()

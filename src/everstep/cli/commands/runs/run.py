@@ -32,17 +32,16 @@ from everstep.cli.commands.runs.pipelines import pipeline_options, said_again
 from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
 from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
 from everstep.cli.live.watching import Watcher, choose_watcher
-from everstep.cli.view.fallback import say_fallback
 from everstep.cli.view.stages import context_of, said_last
 from everstep.cli.view.table import wide
-from everstep.cli.view.text import Unreadable, count, duration, ended_before, preview, write_json
+from everstep.cli.view.text import Unreadable, count, duration, ended_before, one_line, preview, write_json
 from everstep.cli.view.waits import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.frontends.pipelines.building import pipeline_of
 from everstep.model.enums import Trigger
-from everstep.results import RunInfo, RunResult
+from everstep.results import Fallback, RunInfo, RunResult
 from everstep.runtime.events import Listener
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
@@ -51,6 +50,8 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progres
 wait_option = click.option(
     "--wait", "stays", is_flag=True, help="If the run halts, stay with it and go on when it is answered."
 )
+
+_SHOWN = 20
 
 
 @click.command()
@@ -568,3 +569,19 @@ def _value(result: Mapping[str, Any], name: str) -> Any:
         return result[name]
     except Exception as error:
         return Unreadable(error)
+
+
+def say_fallback(fallback: Fallback) -> None:
+    """Say on stderr what was damaged, what goes on in its place, and what may be done twice."""
+    click.secho(f"run {fallback.run_id} is damaged: {one_line(fallback.reason)}", err=True, fg="yellow")
+    said = f"it goes on from checkpoint {fallback.at} as run {fallback.fork}"
+    click.secho(said, err=True, fg="yellow")
+    for step in fallback.may_repeat[:_SHOWN]:
+        key = f", with the key {step.key}" if step.key else ""
+        visit = f"@{step.visit}" if step.visit > 1 else ""
+        click.echo(f"  {step.path}{visit} ({step.effects.value}) may be done twice{key}", err=True)
+    if len(fallback.may_repeat) > _SHOWN:
+        click.echo(f"  and {len(fallback.may_repeat) - _SHOWN} more: --json", err=True)
+    if fallback.unread:
+        numbers = ", ".join(map(str, fallback.unread[:_SHOWN]))
+        click.echo(f"  what was done in checkpoint {numbers} cannot be read", err=True)

@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from everstep.model.fleet import WorkerRow
-from everstep.model.leases import Lease
+from everstep.model.leases import Lease, WorkerRow
 from everstep.ports.store import Commit, Verdict
 from everstep.ports.system import Clock
 from everstep.stores.objects import names

@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from everstep.errors import StoreError
-from everstep.model.fleet import SKEW
+from everstep.model.leases import SKEW
 from everstep.model.shapes import shown
 from everstep.ports.health import CheckedStore, Finding, Health, Level
 from everstep.ports.system import Clock, time_for_store
