@@ -33,7 +33,7 @@ from everstep.model.retention import Retention, checked_retention
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import RunFilter, WaitFilter
+from everstep.ports.store import RunFilter, Traits, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import (
     DEFAULT_URL,
@@ -250,7 +250,7 @@ class AsyncHost:
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        given = Given(inputs, channel, priority, group, act_of(by, comment))
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
         return self._parts.result(await self._runs.run(flow, given, run_id, wait=wait))
 
     async def start(
@@ -270,7 +270,7 @@ class AsyncHost:
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
-        given = Given(inputs, channel, priority, group, act_of(by, comment))
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
         return self._parts.info(await self._runs.start(flow, given, run_id))
 
     async def resume(

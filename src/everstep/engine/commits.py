@@ -6,12 +6,13 @@ for stores compares both on random histories (`everstep.testing.conformance.hist
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from everstep.model.commits import Commit, RunRow, Signal, Verdict
+from everstep.model.commits import Admission, Commit, RunRow, Signal, Verdict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
+from everstep.model.records import CheckpointRecord
 
 
 def judge(
@@ -80,8 +81,36 @@ def first_row(commit: Commit, now: datetime) -> RunRow:
         checkpoints=commit.sequence,
         lease=lease,
         forked_at=admission.forked_at,
-        priority=admission.priority,
-        group=admission.group,
+        **admission.traits(),
+    )
+
+
+def opening_of_fork(
+    record: CheckpointRecord, parent: RunRow, forked_at: int, body: bytes, blueprint: bytes
+) -> Commit:
+    """Return the commit that admits a fork with its first record, without a lease."""
+    admission = Admission(
+        flow_id=record.flow_id,
+        flow_version=record.flow_version,
+        flow_hash=record.flow_hash,
+        blueprint=blueprint,
+        parent_run_id=parent.run_id,
+        forked_at=forked_at,
+        created_at=record.created_at,
+        owner=None,
+        ttl=timedelta(0),
+        process=None,
+        **parent.traits(),
+    )
+    return Commit(
+        run_id=record.run_id,
+        sequence=record.sequence,
+        checkpoint_id=record.checkpoint_id,
+        base=record.base,
+        epoch=0,
+        body=body,
+        status=Status.RUNNING,
+        admission=admission,
     )
 
 

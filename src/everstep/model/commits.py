@@ -13,7 +13,20 @@ from everstep.model.leases import Lease, Process
 from everstep.model.waits import WaitRow
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is given at its start besides its inputs, and keeps; a fork has those of its parent."""
+
+    priority: int = 0
+    """The higher, the sooner workers take it."""
+    group: str | None = None
+    """Runs of the flow with the same one take turns with the others, and may have a quota of their own."""
+
+    def traits(self) -> dict[str, Any]:
+        """Return these by name, for what is made of it."""
+        return {name: getattr(self, name) for name in Traits.__struct_fields__}
+
+
+class Admission(Traits, frozen=True, kw_only=True):
     """What the first put of a run brings besides its record: the run's row and its first lease."""
 
     flow_id: str
@@ -31,10 +44,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the first lease; none admits the run without one, at epoch 0."""
     ttl: timedelta
     process: Process | None
-    priority: int = 0
-    """The higher, the sooner workers take it."""
-    group: str | None = None
-    """Runs of the flow with the same one take turns with the others, and may have a quota of their own."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +122,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
         return self.digest is not None
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+class RunRow(Traits, frozen=True):
     """What a store knows of a run without reading its records."""
 
     run_id: str
@@ -136,8 +145,6 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """Records with a smaller sequence are stubs."""
     adopted_at: int | None = None
     """The sequence of the last put with which the run went over to another version of its flow."""
-    priority: int = 0
-    group: str | None = None
     needs_repair: str | None = None
     """Why workers leave the run alone: it was found damaged."""
     pinned: str | None = None

@@ -18,6 +18,7 @@ from everstep.model.commits import (
     RunRow,
     Signal,
     StoredRecord,
+    Traits,
     Verdict,
 )
 from everstep.model.enums import Status
@@ -45,6 +46,7 @@ __all__ = [
     "StoredRecord",
     "StreamedBlobs",
     "TimedStore",
+    "Traits",
     "Verdict",
     "WaitFilter",
     "no_such_run",

@@ -15,7 +15,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.on_demand import on_demand
-from everstep.ports.store import RunRow
+from everstep.ports.store import RunRow, Traits
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
@@ -41,21 +41,21 @@ class Given(NamedTuple):
 
     inputs: Mapping[str, Any] | None
     channel: Mapping[str, Any] | None = None
-    priority: int = 0
-    group: str | None = None
+    traits: Traits = Traits()
     act: Act | None = None
     """Who starts it, and why."""
 
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
-        if type(self.priority) is not int or self.priority not in PRIORITIES:
+        priority, group = self.traits.priority, self.traits.group
+        if type(priority) is not int or priority not in PRIORITIES:
             raise BadRequest(
-                f"priority is {self.priority!r}.",
+                f"priority is {priority!r}.",
                 fix="Give a whole number; the higher, the sooner. 0 is usual.",
             )
-        if self.group is not None and not _is_group(self.group):
+        if group is not None and not _is_group(group):
             raise BadRequest(
-                f"group is {self.group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
+                f"group is {group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
             )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
@@ -95,8 +95,7 @@ async def draft_run(
         plan.hash,
         plan.blueprint,
         source=flow.source,
-        priority=given.priority,
-        group=given.group,
+        traits=given.traits,
         retention=flow.retention,
     )
     journal = Journal(services, identity, flow.durability, state, space)

@@ -30,7 +30,7 @@ from everstep.model.records import (
 )
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
+from everstep.ports.store import Admission, Adoption, Commit, RunRow, Traits, Verdict
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.external_channel import Elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace
@@ -80,8 +80,7 @@ class Identity(NamedTuple):
     blueprint: bytes
     parent_run_id: str | None = None
     source: str | None = None
-    priority: int = 0
-    group: str | None = None
+    traits: Traits = Traits()
     retention: Retention | None = None
 
     def about(self, durability: Durability) -> dict[str, Any]:
@@ -230,8 +229,7 @@ class Journal:
             owner=owner,
             ttl=ttl,
             process=process if owner is not None else None,
-            priority=flow.priority,
-            group=flow.group,
+            **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
         return await self._put(record, Status.RUNNING, admission=admission)

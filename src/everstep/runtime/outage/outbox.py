@@ -12,12 +12,12 @@ import msgspec
 
 from everstep.codec.records import seal, unseal
 from everstep.codec.sealing import open_record, seal_closed
+from everstep.engine.commits import opening_of_fork
 from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, StoreUnavailable
-from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Admission, CheckpointStore, Commit, RationedStore, RunRow, Verdict
+from everstep.ports.store import CheckpointStore, Commit, RationedStore, Verdict
 from everstep.runtime.drive.committer import PUT_BYTES, fitting
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.outage.store_retry import HURRY, patiently
@@ -241,7 +241,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         flow_hash=origin.flow_hash,
     )
     body, newest = seal(opening, digest, ())
-    made = [_admission(opening, link.row, first.sequence - 1, body, blueprint)]
+    made = [opening_of_fork(opening, link.row, first.sequence - 1, body, blueprint)]
     before = digest
     for commit in commits:
         closed = unseal(commit.body, where(run_id), before)
@@ -292,35 +292,6 @@ def _moved(commit: Commit, fork: str, sequence: int, base: str, body: bytes) -> 
         status=status,
         ignores_signal=False,
         waits=tuple(msgspec.structs.replace(wait, run_id=fork) for wait in commit.waits),
-    )
-
-
-def _admission(
-    opening: CheckpointRecord, parent: RunRow, forked_at: int, body: bytes, blueprint: bytes
-) -> Commit:
-    admission = Admission(
-        flow_id=opening.flow_id,
-        flow_version=opening.flow_version,
-        flow_hash=opening.flow_hash,
-        blueprint=blueprint,
-        parent_run_id=parent.run_id,
-        forked_at=forked_at,
-        created_at=opening.created_at,
-        owner=None,
-        ttl=Durability().lease_ttl,
-        process=None,
-        priority=parent.priority,
-        group=parent.group,
-    )
-    return Commit(
-        run_id=opening.run_id,
-        sequence=opening.sequence,
-        checkpoint_id=opening.checkpoint_id,
-        base=opening.base,
-        epoch=0,
-        body=body,
-        status=Status.RUNNING,
-        admission=admission,
     )
 
 

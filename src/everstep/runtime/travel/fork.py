@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from everstep.codec.sealing import seal_closed
+from everstep.engine.commits import opening_of_fork
 from everstep.engine.fold import enter
 from everstep.engine.scope import Opened, Scope
 from everstep.engine.state import RunState
@@ -19,9 +20,9 @@ from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.address import Address, Segment
 from everstep.model.durability import Durability
-from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
-from everstep.ports.store import Admission, Commit, RunRow, Verdict
+from everstep.ports.store import Commit, RunRow, Verdict
 from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
@@ -218,30 +219,7 @@ def _commit(
     )
     payloads = [d.payload for d in drafts if d.payload is not None]
     body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)
-    admission = Admission(
-        flow_id=parent.flow_id,
-        flow_version=origin.flow_version,
-        flow_hash=origin.flow_hash,
-        blueprint=plan.blueprint,
-        parent_run_id=parent.run_id,
-        forked_at=link.sequence,
-        created_at=now,
-        owner=None,
-        ttl=Durability().lease_ttl,
-        process=None,
-        priority=parent.priority,
-        group=parent.group,
-    )
-    return Commit(
-        run_id=new_id,
-        sequence=record.sequence,
-        checkpoint_id=record.checkpoint_id,
-        base=record.base,
-        epoch=0,
-        body=body,
-        status=Status.RUNNING,
-        admission=admission,
-    )
+    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint)
 
 
 def find_inside(state: RunState, name: str, sequence: int) -> tuple[Scope, str]:

@@ -14,7 +14,7 @@ import pytest
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Driven, Lease, Process, Quota, WorkerRow
-from everstep.ports.store import Signal, Verdict
+from everstep.ports.store import Signal, Traits, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
 CROWD = 3_000
@@ -48,7 +48,7 @@ def answer(client: Client, names: Sequence[str], **about: Any) -> None:
 class Turns(Suite):
     def test_priority_and_group_come_back_with_the_run(self, clients: Callable[[], Client]) -> None:
         client, other = clients(), clients()
-        chain = client.admit("run", priority=-7, group="customer 7")
+        chain = client.admit("run", traits=Traits(priority=-7, group="customer 7"))
         plain = client.admit("plain")
         assert (other.row("run").priority, other.row("run").group) == (-7, "customer 7")
         assert (other.row("plain").priority, other.row("plain").group) == (0, None)
@@ -56,26 +56,26 @@ class Turns(Suite):
         client.accept(plain, plain.final())
         assert (client.row("run").priority, client.row("run").group) == (-7, "customer 7")
         base = client.accept(chain, chain.following())
-        forked = fork_of(base, "fork", client.clock, priority=3, group="customer 7")
+        forked = fork_of(base, "fork", client.clock, traits=Traits(priority=3, group="customer 7"))
         client.accept(forked, forked.admission())
         assert (other.row("fork").priority, other.row("fork").group) == (3, "customer 7")
 
     @pytest.mark.parametrize("group", GROUPS[1:])
     def test_a_group_may_be_any_text(self, client: Client, group: str) -> None:
-        accept(client, ["run", "next"], group=group)
-        accept(client, ["other"], group="other")
+        accept(client, ["run", "next"], traits=Traits(group=group))
+        accept(client, ["other"], traits=Traits(group="other"))
         assert client.row("run").group == group
         quotas = {"flow": Quota(per_group=1)}
         assert sorted(client.due(quotas=quotas)) == ["other", "run"]
 
     def test_a_higher_priority_comes_first_whatever_it_is_due_for(self, client: Client) -> None:
-        accept(client, ["low"], priority=-1)
+        accept(client, ["low"], traits=Traits(priority=-1))
         accept(client, ["plain"])
-        halt(client, ["halted"], priority=5)
-        answer(client, ["answered"], priority=6)
-        client.admit("expired", priority=7)
+        halt(client, ["halted"], traits=Traits(priority=5))
+        answer(client, ["answered"], traits=Traits(priority=6))
+        client.admit("expired", traits=Traits(priority=7))
         client.clock.advance(TTL)
-        accept(client, ["new"], priority=2_000_000_000)
+        accept(client, ["new"], traits=Traits(priority=2_000_000_000))
         order = ["new", "expired", "answered", "halted", "plain", "low"]
         assert client.due(2) == order[:2]
         assert client.due(3) == order[2:5]
@@ -83,7 +83,7 @@ class Turns(Suite):
 
     def test_within_a_group_the_longest_due_comes_first(self, client: Client) -> None:
         for number in range(6):
-            accept(client, [f"{number}"], group="odd" if number % 2 else "even")
+            accept(client, [f"{number}"], traits=Traits(group="odd" if number % 2 else "even"))
             client.clock.advance(1)
         claimed = client.due(6)
         assert [name for name in claimed if int(name) % 2] == ["1", "3", "5"]
@@ -94,12 +94,15 @@ class Turns(Suite):
     def test_a_crowd_keeps_no_other_waiting(
         self, client: Client, crowd: Callable[..., None], by: str
     ) -> None:
-        crowd(client, [f"crowd {number}" for number in range(client.crowd(CROWD))], **{by: "crowd"})
+        def of(name: str) -> dict[str, Any]:
+            return {"flow_id": name} if by == "flow_id" else {"traits": Traits(group=name)}
+
+        crowd(client, [f"crowd {number}" for number in range(client.crowd(CROWD))], **of("crowd"))
         client.clock.advance(1)
-        crowd(client, ["rare 1"], **{by: "rare"})
+        crowd(client, ["rare 1"], **of("rare"))
         names = ["crowd", "rare"] if by == "flow_id" else ["flow"]
         assert "rare 1" in client.due(10, names=names)
-        crowd(client, ["rare 2"], **{by: "rare"})
+        crowd(client, ["rare 2"], **of("rare"))
         one_by_one = [client.due(1, names=names)[0] for _ in range(4)]
         assert "rare 2" in one_by_one
         assert len(set(one_by_one)) == 4
@@ -108,7 +111,7 @@ class Turns(Suite):
     def test_a_flow_with_many_groups_keeps_no_other_flow_waiting(self, client: Client) -> None:
         many = client.crowd(300)
         for number in range(many):
-            accept(client, [f"crowd {number}"], flow_id="crowd", group=f"g{number}")
+            accept(client, [f"crowd {number}"], flow_id="crowd", traits=Traits(group=f"g{number}"))
         accept(client, ["rare 1"], flow_id="rare")
         names = ["crowd", "rare"]
         assert "rare 1" in client.due(4, names=names)
@@ -119,7 +122,7 @@ class Turns(Suite):
 
     def test_groups_take_turns_until_none_is_left(self, client: Client) -> None:
         for group in ("a", "b", "c"):
-            accept(client, [f"{group}{number}" for number in range(4)], group=group)
+            accept(client, [f"{group}{number}" for number in range(4)], traits=Traits(group=group))
         claimed = [client.due(1)[0] for _ in range(12)]
         for number in range(4):
             assert sorted(name[0] for name in claimed[3 * number : 3 * number + 3]) == ["a", "b", "c"]
@@ -127,14 +130,14 @@ class Turns(Suite):
 
     def test_runs_without_a_group_take_turns_with_groups(self, client: Client) -> None:
         accept(client, ["plain 1", "plain 2"])
-        accept(client, ["grouped 1", "grouped 2"], group="g")
+        accept(client, ["grouped 1", "grouped 2"], traits=Traits(group="g"))
         claimed = client.due(4)
         assert {name.split()[0] for name in claimed[:2]} == {"plain", "grouped"}
         assert sorted(claimed) == ["grouped 1", "grouped 2", "plain 1", "plain 2"]
 
     def test_a_crowd_of_one_priority_hides_none_of_a_higher(self, client: Client) -> None:
         accept(client, [f"crowd {number}" for number in range(client.crowd(500))])
-        accept(client, ["urgent 1", "urgent 2"], priority=1)
+        accept(client, ["urgent 1", "urgent 2"], traits=Traits(priority=1))
         assert set(client.due(2)) == {"urgent 1", "urgent 2"}
 
 
@@ -162,7 +165,7 @@ class Quotas(Suite):
     def test_each_group_has_a_quota_of_its_own(self, client: Client) -> None:
         quotas = {"flow": Quota(running=4, per_group=1)}
         for group in ("x", "y"):
-            accept(client, [f"{group}{number}" for number in range(3)], group=group)
+            accept(client, [f"{group}{number}" for number in range(3)], traits=Traits(group=group))
         accept(client, [f"plain {number}" for number in range(5)])
         claimed = client.due(quotas=quotas)
         assert Counter(name[0] for name in claimed) == {"x": 1, "y": 1, "p": 2}
@@ -170,11 +173,13 @@ class Quotas(Suite):
 
     def test_a_group_that_is_full_hides_no_other(self, client: Client) -> None:
         quotas = {"flow": Quota(per_group=2)}
-        accept(client, [f"full {number}" for number in range(client.crowd(1000))], group="full")
-        accept(client, ["other"], group="other")
+        accept(
+            client, [f"full {number}" for number in range(client.crowd(1000))], traits=Traits(group="full")
+        )
+        accept(client, ["other"], traits=Traits(group="other"))
         assert len(client.due(3, quotas=quotas)) == 3
         assert client.due(5, quotas=quotas) == []
-        accept(client, ["late"], group="other")
+        accept(client, ["late"], traits=Traits(group="other"))
         assert client.due(5, quotas=quotas) == ["late"]
 
     @pytest.mark.parametrize("crowd", [accept, halt])
@@ -185,11 +190,11 @@ class Quotas(Suite):
         many = client.crowd(250)
         groups = [f"full {number:03}" for number in range(many)]
         for group in groups:
-            crowd(client, [f"{group} {number}" for number in range(2)], group=group)
+            crowd(client, [f"{group} {number}" for number in range(2)], traits=Traits(group=group))
         assert len(client.due(many, quotas=quotas)) == many
         client.clock.advance(1)
-        crowd(client, ["low"], group="low", priority=-1)
-        crowd(client, ["late"], group="late")
+        crowd(client, ["low"], traits=Traits(group="low", priority=-1))
+        crowd(client, ["late"], traits=Traits(group="late"))
         assert client.due(1, quotas=quotas) == ["late"]
         assert client.due(1, quotas=quotas) == ["low"]
         assert client.due(1, quotas=quotas) == []
@@ -197,7 +202,12 @@ class Quotas(Suite):
     def test_a_flow_that_is_full_hides_no_other(self, client: Client) -> None:
         quotas = {"full": Quota(running=1)}
         for number in range(client.crowd(300)):
-            accept(client, [f"full {number}"], flow_id="full", group=f"{number}", priority=number % 2)
+            accept(
+                client,
+                [f"full {number}"],
+                flow_id="full",
+                traits=Traits(group=f"{number}", priority=number % 2),
+            )
         assert len(client.due(5, names=["full"], quotas=quotas)) == 1
         client.clock.advance(1)
         accept(client, ["other"], flow_id="other")
@@ -242,7 +252,7 @@ class Quotas(Suite):
     ) -> None:
         quotas = {"flow": Quota(running=7, per_group=2)}
         for group in range(6):
-            accept(client, [f"{group} {number}" for number in range(10)], group=f"{group}")
+            accept(client, [f"{group} {number}" for number in range(10)], traits=Traits(group=f"{group}"))
         start = threading.Barrier(WORKERS)
         claimed: list[str] = []
         failures: list[BaseException] = []

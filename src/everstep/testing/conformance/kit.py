@@ -21,6 +21,7 @@ from everstep.ports.store import (
     RunFilter,
     RunRow,
     StoredRecord,
+    Traits,
     Verdict,
     WaitFilter,
 )
@@ -65,8 +66,7 @@ class Chain:
     forked_at: int | None = None
     base: str | None = None
     has_lease: bool = True
-    priority: int = 0
-    group: str | None = None
+    traits: Traits = field(default_factory=Traits)
     epoch: int = 1
     head: Commit | None = None
 
@@ -83,8 +83,7 @@ class Chain:
             owner=self.owner if self.has_lease else None,
             ttl=TTL,
             process=self.process,
-            priority=self.priority,
-            group=self.group,
+            **self.traits.traits(),
         )
         fields: dict[str, Any] = {
             "run_id": self.run_id,

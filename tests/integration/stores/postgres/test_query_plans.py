@@ -16,7 +16,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import Signal
+from everstep.ports.store import Signal, Traits
 from everstep.registry import open_store
 from everstep.stores.postgres import connections
 from everstep.stores.postgres.address import Address, read_address
@@ -189,9 +189,15 @@ def crowded(bench: Workbench) -> Workbench:
     now = bench.client.clock.now()
     commits = []
     for number in range(400):
-        waiting = Chain(f"waiting-{number}", bench.client.clock, flow_id="crowd", has_lease=False, group="w")
+        waiting = Chain(
+            f"waiting-{number}",
+            bench.client.clock,
+            flow_id="crowd",
+            has_lease=False,
+            traits=Traits(group="w"),
+        )
         commits.append(waiting.admission())
-        halted = Chain(f"halting-{number}", bench.client.clock, flow_id="crowd", group="h")
+        halted = Chain(f"halting-{number}", bench.client.clock, flow_id="crowd", traits=Traits(group="h"))
         opened = halted.wait(f"wait of {number}", due_at=now - timedelta(days=1))
         commits.append(halted.admission(status=Status.HALTED, waits=(opened,)))
     bench.client.put(*commits)

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from everstep import Flow, Host, Status, node, wait
+from everstep.ports.store import Traits
 from everstep.registry import open_store
 from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.connections import connect
@@ -163,7 +164,7 @@ def test_a_run_passes_from_an_old_worker_to_a_new_one_and_back(old: OldClient, n
 def test_what_an_old_client_opens_has_its_turn_with_new_ones(old: OldClient, new: Client) -> None:
     for number in range(300):
         old.admit(f"old-{number}", status="halted", waits=[wait_of(f"old-{number}", due_at=5)])
-    other = new.admit("new", group="g")
+    other = new.admit("new", traits=Traits(group="g"))
     new.halt(other, other.wait("w", due_at=new.clock.now()))
     assert "new" in new.due(10)
     assert len(new.due(400)) == 291
@@ -171,7 +172,7 @@ def test_what_an_old_client_opens_has_its_turn_with_new_ones(old: OldClient, new
 
 
 def test_a_new_run_with_a_priority_is_no_riddle_to_an_old_worker(old: OldClient, new: Client) -> None:
-    new.admit("run", priority=7, group="g", has_lease=False)
+    new.admit("run", has_lease=False, traits=Traits(priority=7, group="g"))
     assert old.claim_due(1_893_456_000_000_000) == ["run"]
     assert new.due() == []
 

@@ -14,6 +14,7 @@ import pytest
 
 from everstep.model.enums import Status
 from everstep.model.leases import Quota
+from everstep.ports.store import Traits
 from everstep.registry import open_store
 from everstep.stores.sqlite import claims
 from everstep.testing import ManualClock, StoreKit
@@ -106,12 +107,12 @@ def test_everybody_gets_a_turn_however_many_groups_wait_for_a_later_time(
     due, later = clock.now(), clock.now() + timedelta(days=1)
     commits = []
     for number in range(60):
-        chain = Chain(f"later {number}", clock, group=f"{whims.random()}")
+        chain = Chain(f"later {number}", clock, traits=Traits(group=f"{whims.random()}"))
         wait = chain.wait(f"w later {number}", due_at=later)
         commits.append(chain.admission(status=Status.HALTED, waits=(wait,)))
     rare = [f"{whims.random()}" for _ in range(5)]
     for number, group in enumerate([*(["0.5"] * 80), *rare]):
-        chain = Chain(f"due {number}", clock, group=group)
+        chain = Chain(f"due {number}", clock, traits=Traits(group=group))
         wait = chain.wait(f"w due {number}", due_at=due + timedelta(microseconds=number))
         commits.append(chain.admission(status=Status.HALTED, waits=(wait,)))
     client.put(*commits)
