@@ -1,6 +1,7 @@
 """Nodes that wait for a clock, a person or another system: `from everstep import wait`."""
 
-from everstep.graph.author.waits import Wait, WaitNode, approval, callback, literal, question, timer, value
+from everstep.graph.author.wait_options import Wait
+from everstep.graph.author.waits import WaitNode, approval, callback, literal, question, timer, value
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 
 __all__ = [

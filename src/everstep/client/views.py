@@ -14,6 +14,7 @@ from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.author.extension import EXTENSIONS
+from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
 from everstep.model.address import Part, plain_of
@@ -228,30 +229,23 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, row: WaitRow, token: str | None, link: str | None) -> WaitInfo:
         """Describe a row, with the secret if it is known."""
         details = msgspec.json.decode(row.details)
+        shown = [name for name in IN_ROW if name in cls.__struct_fields__]
+        asked = {name: details.get(name, ARGUMENTS[name].unsaid) for name in shown}
         return cls(
-            id=row.wait_id,
-            run_id=row.run_id,
-            flow=row.flow_id,
-            node=row.path,
-            visit=row.visit,
-            kind=row.kind,
-            prompt=details.get("prompt", ""),
-            context=details.get("context"),
-            options=details.get("options"),
-            spellings=details.get("spellings") or {},
-            schema=details.get("schema"),
-            scheduler=row.scheduler,
-            status=row.status,
-            opened_at=row.opened_at,
-            due_at=row.due_at,
-            notified_at=row.notified_at,
-            settled_at=row.settled_at,
-            settled_by=row.settled_by,
-            answer=msgspec.json.decode(row.answer) if row.answer is not None else None,
-            act=who_settled(row),
-            token=token,
-            token_metadata=details.get(TOKEN),
-            link=link,
+            **_same(cls, row)
+            | asked
+            | {
+                "id": row.wait_id,
+                "flow": row.flow_id,
+                "node": row.path,
+                "spellings": details.get("spellings") or {},
+                "schema": details.get("schema"),
+                "answer": None if row.answer is None else msgspec.json.decode(row.answer),
+                "act": who_settled(row),
+                "token": token,
+                "token_metadata": details.get(TOKEN),
+                "link": link,
+            }
         )
 
     def __repr__(self) -> str:
@@ -384,6 +378,11 @@ def _outputs_of(plan: Plan, around: str, name: str) -> tuple[str, ...]:
     return plan.nodes[i].outputs if i is not None and i not in plan.children else ()
 
 
+def _same(shape: type[msgspec.Struct], row: msgspec.Struct) -> dict[str, Any]:
+    """Return what a row has under the names that a result has, too."""
+    return {name: getattr(row, name) for name in shape.__struct_fields__ if hasattr(row, name)}
+
+
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of runs."""
 
@@ -424,25 +423,14 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         """Describe a row."""
         pinned, pinned_by = split_act(row.pinned) if row.pinned is not None else (None, None)
         return cls(
-            run_id=row.run_id,
-            flow=row.flow_id,
-            flow_version=row.flow_version,
-            status=row.status,
-            created_at=row.created_at,
-            ended_at=row.ended_at,
-            checkpoints=row.checkpoints,
-            parent_run_id=row.parent_run_id,
-            forked_at=row.forked_at,
-            adopted_at=row.adopted_at,
-            trimmed_before=row.trimmed_before,
-            is_driven=is_driven,
-            is_cancelling=row.signal is not None,
-            priority=row.priority,
-            group=row.group,
-            needs_repair=row.needs_repair,
-            acked_at=row.acked_at,
-            pinned=pinned,
-            pinned_by=pinned_by,
+            **_same(cls, row)
+            | {
+                "flow": row.flow_id,
+                "is_driven": is_driven,
+                "is_cancelling": row.signal is not None,
+                "pinned": pinned,
+                "pinned_by": pinned_by,
+            }
         )
 
     @property
@@ -499,22 +487,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, row: WorkerRow) -> WorkerInfo:
         """Describe a row."""
-        return cls(
-            id=row.worker_id,
-            host=row.host,
-            pid=row.pid,
-            flows=list(row.flows),
-            concurrency=row.concurrency,
-            driving=row.driving,
-            longest=[
-                DrivenInfo(run_id=run.run_id, flow_id=run.flow_id, since=run.since) for run in row.longest
-            ],
-            started_at=row.started_at,
-            seen_at=row.seen_at or row.started_at,
-            is_stopping=row.is_stopping,
-            is_slowed=row.is_slowed,
-            skew_seconds=row.skew_seconds,
-        )
+        longest = [DrivenInfo(**_same(DrivenInfo, run)) for run in row.longest]
+        seen_at = row.seen_at or row.started_at
+        own = {"id": row.worker_id, "flows": list(row.flows), "longest": longest, "seen_at": seen_at}
+        return cls(**_same(cls, row) | own)
 
     def __repr__(self) -> str:
         return f"<worker {self.pid} on {self.host}: {self.driving} of {self.concurrency}>"

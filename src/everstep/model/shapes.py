@@ -27,6 +27,10 @@ def called(**names: str) -> Meta:
     return Meta(extra={HOW: names})
 
 
+LONGEST_TEXT: Final = 500
+"""How long a group may be, and the reason for which a run is kept."""
+PRIORITIES: Final = range(-(1 << 31), 1 << 31)
+
 Count = Annotated[int, Meta(ge=0)]
 Instant = Annotated[datetime, Meta(tz=True)]
 

@@ -16,6 +16,7 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, Traits
+from everstep.model.shapes import LONGEST_TEXT, PRIORITIES
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
@@ -31,8 +32,6 @@ else:
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
 
-PRIORITIES = range(-(1 << 31), 1 << 31)
-LONGEST_GROUP = 500
 log = logging.getLogger("everstep")
 
 
@@ -55,14 +54,14 @@ class Given(NamedTuple):
             )
         if group is not None and not _is_group(group):
             raise BadRequest(
-                f"group is {group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
+                f"group is {group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_TEXT} characters."
             )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
 
 
 def _is_group(group: object) -> bool:
-    if not isinstance(group, str) or not 0 < len(group) <= LONGEST_GROUP:
+    if not isinstance(group, str) or not 0 < len(group) <= LONGEST_TEXT:
         return False
     # What no store could keep as text.
     return not any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in group)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 
+from everstep.client.queries import RUN_ID as RUN_ID
+from everstep.client.queries import RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
 from everstep.graph.author.flow import Flow
-from everstep.model.enums import Status
 from everstep.model.waits import WaitStatus
 from everstep.server.bodies import cut
+from everstep.server.endpoint import Query, queries_of
 
-RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 ADDRESS = RUN_ID + r"(/[^/\x00-\x1f]{1,200}){0,20}"
 """A run, or a part of one; in a path each slash of it is written %2F."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -29,7 +31,8 @@ SLASH = "%2F"
 MOST = 1000
 """How many lines a listing gives at most."""
 
-RUN_STATUSES = [status.value for status in Status if status is not Status.RETRYING]
+RUNS = queries_of(RunsQuery, MOST)
+"""What `GET /runs` may be asked."""
 WAIT_STATUSES = [status.value for status in WaitStatus]
 
 
@@ -73,6 +76,26 @@ def check_query(request: Request, known: Sequence[str]) -> None:
         if name not in known:
             shown = ", ".join(known) or "none"
             raise BadRequest(f"there is no parameter {cut(name)} here.", fix=f"There is {shown}.")
+
+
+def asked_in(request: Request, queries: Iterable[Query]) -> dict[str, Any]:
+    """Return the parameters that a request gives, each checked and as Python has it."""
+    found: dict[str, Any] = {}
+    for query in queries:
+        if query.name not in request.query_params:
+            continue
+        match query.schema:
+            case {"type": "boolean"}:
+                found[query.name] = one_of(request, query.name, ["true", "false"]) == "true"
+            case {"type": "integer"}:
+                found[query.name] = limit_of(request)
+            case {"enum": known}:
+                found[query.name] = one_of(request, query.name, known)
+            case {"pattern": form}:
+                found[query.name] = matching(request, query.name, form)
+            case _:
+                found[query.name] = request.query_params[query.name]
+    return found
 
 
 def one_of(request: Request, name: str, known: list[str]) -> str | None:

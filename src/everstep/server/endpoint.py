@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.host import AsyncHost
+from everstep.client.queries import Parameter, parameters_of
 from everstep.graph.author.flow import Flow
 from everstep.server.metrics import Metrics
-from everstep.server.schemas import Shape
+from everstep.server.schemas import FLAG, TEXT, Schema, Shape
 
 MAX_BODY = 1 << 20
 
@@ -60,6 +62,21 @@ class Query:
     name: str
     schema: dict[str, Any]
     description: str
+
+
+def queries_of(shape: type[Struct], most: int) -> tuple[Query, ...]:
+    """Return the parameters that a struct stands for; numbers go up to `most`."""
+    return tuple(Query(one.name, _schema(one, most), one.description) for one in parameters_of(shape))
+
+
+def _schema(one: Parameter, most: int) -> Schema:
+    if isinstance(one.default, bool):
+        return FLAG
+    if isinstance(one.default, int):
+        return {"type": "integer", "minimum": one.least, "maximum": most, "default": one.default}
+    if one.choices:
+        return {"type": "string", "enum": list(one.choices)}
+    return TEXT if one.pattern is None else {"type": "string", "pattern": one.pattern}
 
 
 @dataclass(frozen=True)

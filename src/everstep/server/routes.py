@@ -13,8 +13,7 @@ from everstep.server.checks import (
     CHECKPOINT,
     EVENT_ID,
     MOST,
-    RUN_ID,
-    RUN_STATUSES,
+    RUNS,
     WAIT_ID,
     WAIT_STATUSES,
 )
@@ -55,14 +54,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_runs",
         summary="List runs, newest first.",
         handler=runs.listing,
-        query=(
-            _FLOW,
-            Query("status", {"type": "string", "enum": RUN_STATUSES}, "Only with this status."),
-            Query("needs_repair", FLAG, "Only damaged runs, which workers leave alone."),
-            Query("pinned", FLAG, "Only runs that are pinned."),
-            _LIMIT,
-            Query("before", pattern(RUN_ID), "Go on after this run of the list."),
-        ),
+        query=RUNS,
         answers={200: _json("Runs.", shapes.Runs)},
     ),
     Endpoint(

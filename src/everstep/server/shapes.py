@@ -18,7 +18,7 @@ from everstep.errors import ValueUnreadable
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
-from everstep.model.shapes import Count, Instant, Value
+from everstep.model.shapes import LONGEST_TEXT, PRIORITIES, Count, Instant, Value
 from everstep.results import Event, Fallback, Unreadable
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID
@@ -215,6 +215,8 @@ _TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
 _NAME = f"^[^\\u0000-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_NAME}}}$"
 _COMMENT = f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_COMMENT}}}$"
 
+_GROUP = f"^[^\\u0000]{{1,{LONGEST_TEXT}}}$"
+
 
 class Signed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A body that says who sends it, and why."""
@@ -234,8 +236,8 @@ class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | None
     ) = None
     channel: dict[str, Any] | None = None
-    priority: Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
-    group: Annotated[str, Meta(extra_json_schema={"pattern": "^[^\\u0000]{1,500}$"})] | None = None
+    priority: Annotated[int, Meta(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] = 0
+    group: Annotated[str, Meta(extra_json_schema={"pattern": _GROUP})] | None = None
 
 
 class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,15 +249,15 @@ class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Go on from the newest valid checkpoint if the newest are damaged."""
 
 
-LONGEST_REASON = 500
-
-
 class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a run is kept."""
 
     reason: Annotated[
         str,
-        Meta(max_length=LONGEST_REASON, extra_json_schema={"pattern": "^[^\\u0000]{0,499}[^\\s\\u0000]$"}),
+        Meta(
+            max_length=LONGEST_TEXT,
+            extra_json_schema={"pattern": f"^[^\\u0000]{{0,{LONGEST_TEXT - 1}}}[^\\s\\u0000]$"},
+        ),
     ] = "pinned on request"
 
 

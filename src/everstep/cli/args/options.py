@@ -16,6 +16,7 @@ import click
 
 from everstep import Host
 from everstep.cli.args.loading import UNWIRED, Spec, Wired, load_module
+from everstep.client.queries import Parameter
 from everstep.errors import BadRequest, RunNotFound, StoreMissing
 from everstep.runtime.events import Listener
 
@@ -324,3 +325,25 @@ def command_line(*words: str, store: str | None = None, program: Sequence[str] =
 def without_password(store: str) -> str:
     """Return the name of a store as it may be shown."""
     return _PASSWORD.sub(lambda found: found[1] or "", store)
+
+
+def query_options(parameters: Sequence[Parameter], **defaults: Any) -> Callable[[F], F]:
+    """Add an option for each thing that a query may say, with its description as the help."""
+
+    def add(command: F) -> F:
+        for one in reversed(parameters):
+            command = _query_option(one, defaults.get(one.name, one.default))(command)
+        return command
+
+    return add
+
+
+def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
+    name = f"--{one.name.replace('_', '-')}"
+    if isinstance(default, bool):
+        return click.option(name, is_flag=True, help=one.description)
+    if isinstance(default, int):
+        number = click.IntRange(min=one.least)
+        return click.option(name, type=number, default=default, show_default=True, help=one.description)
+    metavar = "RUN" if one.pattern else "STATUS" if one.choices else "NAME"
+    return click.option(name, metavar=metavar, help=one.description)

@@ -40,7 +40,7 @@ from everstep.frontends.phases.places import (
 )
 from everstep.graph.author.context import Context
 from everstep.graph.author.node import Gate, Node, Param
-from everstep.graph.author.waits import NO_DEFAULT, Wait
+from everstep.graph.author.wait_options import NO_DEFAULT, Wait
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.enums import Trigger
 

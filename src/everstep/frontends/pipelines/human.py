@@ -26,7 +26,7 @@ from everstep.frontends.pipelines.reading import StageSpec, fill
 from everstep.frontends.pipelines.stage import Stage
 from everstep.frontends.pipelines.stages import Place, StageRunner, Variables, lookup_of
 from everstep.graph.author.context import Context
-from everstep.graph.author.waits import NO_DEFAULT, Wait
+from everstep.graph.author.wait_options import NO_DEFAULT, Wait
 
 TIMED_OUT: Final = "@timeout"
 """The answer of a question that timed out."""

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.graph.author.waits import Wait
+from everstep.graph.author.wait_options import Wait
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget, plain
 from everstep.model.ledger import BreakerAt

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from everstep.errors import NotInAtomic
+from everstep.graph.author.wait_options import OPTIONS as WAIT_OPTIONS
 from everstep.model.enums import Persist
 
 
@@ -326,13 +327,7 @@ _MAP: Final = (
 )
 _GROUP: Final = tuple(_named(Of.GROUP, "members", "policy", "join", "name"))
 
-_WAIT: Final = tuple(
-    Option(Of.WAIT, name, "", _HALTS, lambda n: n.halts)
-    for name in (
-        *("name", "output", "duration", "until", "payload", "scheduler", "context", "prompt", "notify"),
-        *("timeout", "token_ttl", "single_use", "default", "answer_type", "kind", "options"),
-    )
-)
+_WAIT: Final = tuple(Option(Of.WAIT, name, "", _HALTS, lambda n: n.halts) for name in WAIT_OPTIONS)
 
 _BREAKER: Final = (
     *_named(Of.BREAKER, "name", "failures", "error_rate", "window", "cost", "duration", "changed_decision"),

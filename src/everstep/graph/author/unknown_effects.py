@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import ProbeFailed
-from everstep.graph.author.waits import Wait
+from everstep.graph.author.wait_options import Wait
 
 if TYPE_CHECKING:
     from everstep.graph.author.node import Node

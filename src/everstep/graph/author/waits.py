@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
 from everstep.graph.author.node import Node, Param
+from everstep.graph.author.wait_options import ARGUMENTS, NO_DEFAULT, Wait, is_unsaid
 from everstep.graph.check.hints import UNKNOWN
-from everstep.model.durations import Span, is_span, moment_of, span_of
+from everstep.model.durations import Span, is_span
 from everstep.model.enums import Determinism, Effects
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 
-NO_DEFAULT: Final = "@no default"
-"""Stands for a default answer that was not declared."""
-
 QuestionKind = Literal["yes_no", "choice", "text", "confirm"]
-_NAMED = ("context", "payload", "duration", "until", "timeout", "options")
-"""Arguments in which an identifier names a value."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wait:
-    """What a node that halts returns: what it waits for, and for how long.
-
-    Answered, the node's output is the answer. If the time is over first, it is the default, or the node
-    fails with `WaitTimeout`.
-    """
-
-    kind: str = "custom"
-    context: Any = None
-    """Shown to the person or system that answers."""
-    prompt: str = ""
-    timeout: Span | None = None
-    until: datetime | str | None = None
-    """When the time is over, in place of `timeout`."""
-    default: Any = NO_DEFAULT
-    options: Sequence[Any] | None = None
-    """The answers to choose from."""
-    spellings: Mapping[str, Any] | None = None
-    """Other ways to say an option, in lower case: `{"y": "Yes"}`."""
-    payload: Any = None
-    """Handed on by a timer."""
-    notify: str | Sequence[str] | None = None
-    """Aliases of the host's notifiers."""
-    scheduler: str = ""
-    """An alias of the host's schedulers; empty for the store's own."""
-    token_ttl: Span | None = None
-    single_use: bool = True
-
-    @property
-    def notified(self) -> tuple[str, ...]:
-        """The aliases of those who are told."""
-        if self.notify is None:
-            return ()
-        return (self.notify,) if isinstance(self.notify, str) else tuple(self.notify)
-
-    @property
-    def has_default(self) -> bool:
-        return not (isinstance(self.default, str) and self.default == NO_DEFAULT)
 
 
 class Ref(NamedTuple):
@@ -146,8 +100,7 @@ class WaitNode(Node):
         if self.kind == "choice":
             check_options(self.name, arguments.get("options"))
             _check_default(self.name, arguments.get("default", NO_DEFAULT), arguments["options"])
-        known = {f.name for f in dataclasses.fields(Wait)}
-        return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a in known})
+        return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a != "duration"})
 
 
 def answer_hint(node: Node) -> Any:
@@ -171,7 +124,7 @@ def timer(
     It writes a `TimerOutput`. A moment in the past fires at once.
     """
     _check_times(name, duration, until)
-    arguments = _arguments(name, duration=duration, until=until, payload=payload, scheduler=scheduler or "")
+    arguments = _arguments(name, locals())
     return WaitNode(
         name,
         "std.timer.wait",
@@ -200,16 +153,7 @@ def approval(
 
     It writes an `ApprovalOutput`.
     """
-    arguments = _arguments(
-        name,
-        context=context,
-        prompt=prompt,
-        notify=notify,
-        timeout=timeout,
-        scheduler=scheduler or "",
-        token_ttl=token_ttl,
-        single_use=single_use,
-    )
+    arguments = _arguments(name, locals())
     return WaitNode(
         name,
         "std.hitl.approval",
@@ -241,16 +185,7 @@ def callback(
 
     It writes a `CallbackOutput`. A time-out fails the node with `WaitTimeout`, or gives the default payload.
     """
-    arguments = _arguments(
-        name,
-        timeout=timeout,
-        context=context,
-        default=default,
-        notify=notify,
-        scheduler=scheduler or "",
-        token_ttl=token_ttl,
-        single_use=single_use,
-    )
+    arguments = _arguments(name, locals())
     return WaitNode(
         name,
         "std.callback.wait",
@@ -294,18 +229,7 @@ def question(
         raise BadRequest(f"{name!r}: kind is {kind!r}.", fix="Use yes_no, choice, text or confirm.")
     if (options is not None) != (kind == "choice") or (isinstance(options, Sequence) and not options):
         raise BadRequest(f"{name!r}: options are {options!r}.", fix="Give them to a choice, and only there.")
-    arguments = _arguments(
-        name,
-        prompt=prompt,
-        options=options,
-        default=default,
-        timeout=timeout,
-        context=context,
-        notify=notify,
-        scheduler=scheduler or "",
-        token_ttl=token_ttl,
-        single_use=single_use,
-    )
+    arguments = _arguments(name, locals())
     if "options" in arguments and not isinstance(arguments["options"], Ref):
         check_options(name, arguments["options"])
         _check_default(name, default, arguments["options"])
@@ -338,7 +262,7 @@ def check_options(name: str, options: Any) -> None:
 
 
 def _check_default(name: str, default: Any, options: Sequence[Any]) -> None:
-    if default is None or isinstance(default, Ref) or (isinstance(default, str) and default == NO_DEFAULT):
+    if default is None or isinstance(default, Ref) or is_unsaid("default", default):
         return
     if _bare(default) not in options:
         raise BadRequest(f"{name!r}: the default {default!r} is no option.", fix=f"Use one of {options!r}.")
@@ -351,19 +275,21 @@ def _check_times(name: str, duration: Any, until: Any) -> None:
         raise TimerUnset(f"timer {name!r} has neither `duration` nor `until`.", fix="Give one of them.")
 
 
-def _arguments(name: str, **given: Any) -> dict[str, Any]:
+def _arguments(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with names of values as `Ref`, and times checked as far as they are known."""
     found: dict[str, Any] = {}
     for argument, v in given.items():
+        about = ARGUMENTS.get(argument)
+        if about is None:
+            continue
+        v = about.unsaid if v is None and argument != "default" else v
         if v is None and argument != "default":
             continue
-        is_name = argument in _NAMED and isinstance(v, str) and v.isidentifier() and not is_span(v)
-        found[argument] = Ref(v) if is_name else _bare(v)
-    for argument in ("duration", "timeout", "token_ttl"):
-        if argument in found and not isinstance(found[argument], Ref):
-            found[argument] = span_of(found[argument], f"{argument} of {name!r}")
-    if "until" in found and not isinstance(found["until"], Ref):
-        found["until"] = moment_of(found["until"], f"until of {name!r}")
+        is_name = about.names_value and isinstance(v, str) and v.isidentifier() and not is_span(v)
+        v = Ref(v) if is_name else _bare(v)
+        if about.read is not None and not isinstance(v, Ref):
+            v = about.read(v, f"{argument} of {name!r}")
+        found[argument] = v
     return found
 
 

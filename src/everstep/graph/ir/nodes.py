@@ -14,6 +14,7 @@ from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node, Param
 from everstep.graph.author.node_options import BUILT_IN
 from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.wait_options import ARGUMENTS, TEXT
 from everstep.graph.author.waits import Ref, Text, WaitNode, approval, callback, question, timer
 from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, resolved_rules
 from everstep.graph.ir.check import Faults
@@ -28,12 +29,8 @@ WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {
     "std.callback.wait": callback,
     "std.question": question,
 }
-PLAIN: Final[Mapping[str, Json]] = {
-    "kind": {"type": "string"},
-    "prompt": {"type": "string"},
-    "scheduler": {"type": "string"},
-    "notify": {"type": ["string", "array"], "items": {"type": "string"}},
-    "single_use": {"type": "boolean"},
+PLAIN: Final[Mapping[str, Json]] = {"kind": TEXT} | {
+    name: about.schema for name, about in ARGUMENTS.items() if about.schema is not None
 }
 """Arguments of waits that never name a value, and what they must be."""
 Entry = dict[str, Json]

@@ -17,7 +17,8 @@ from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node
 from everstep.graph.author.node_options import NODE_OPTIONS, Form
 from everstep.graph.author.subflow import Subflow
-from everstep.graph.author.waits import NO_DEFAULT, WaitNode
+from everstep.graph.author.wait_options import ARGUMENTS, is_unsaid
+from everstep.graph.author.waits import WaitNode
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects
@@ -26,15 +27,6 @@ IR_VERSION: Final = 1
 NAMESPACE: Final = uuid.UUID("6f1f4a52-6f0f-5d0c-9a1e-2c1d3f0a7b55")
 """Where the ids of flows come from; another one would give every flow another id."""
 JOIN: Final = "std.join"
-SPANS: Final = ("duration", "timeout", "token_ttl")
-"""Arguments of waits that are spans of time."""
-UNSAID: Final[Mapping[str, Any]] = {
-    "default": NO_DEFAULT,
-    "scheduler": "",
-    "prompt": "",
-    "single_use": True,
-}
-"""Arguments of waits that are left out if they are no more than this."""
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "nodes": ("alias",),
     "edges": ("from", "to", "value"),
@@ -187,15 +179,15 @@ class Writer:
     def _arguments(self, n: WaitNode) -> dict[str, Json]:
         found: dict[str, Json] = {"kind": {"literal": n.kind}} if n.identifier == "std.question" else {}
         for argument, given in n.arguments.items():
-            is_said = argument not in UNSAID or type(given) is not type(UNSAID[argument])
-            if is_said or given != UNSAID[argument]:
+            if not is_unsaid(argument, given):
                 found[argument] = self._literal(argument, given, f"{n.name}/arguments/{argument}")
         return found | {p.name: {"value": p.source} for p in n.params}
 
     def _literal(self, argument: str, given: Any, place: str) -> Json:
-        if argument in (*SPANS, "until"):
+        about = ARGUMENTS[argument]
+        if about.read is not None:
             return {"literal": msgspec.to_builtins(given)}
-        plain = list(given) if isinstance(given, tuple) and argument in ("options", "notify") else given
+        plain = list(given) if isinstance(given, tuple) and about.is_list else given
         return {"literal": plain} if is_json(plain) else {"identifier": self._named(given, place)}
 
     def _subflow(self, n: Subflow) -> dict[str, Json]:

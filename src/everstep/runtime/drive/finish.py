@@ -18,7 +18,7 @@ from everstep.errors import (
     ValueNotStorable,
 )
 from everstep.graph.author.unknown_effects import SETTLE
-from everstep.graph.author.waits import Wait
+from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import may_be_transient
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord

@@ -22,7 +22,7 @@ from everstep.graph.author.context import Context, Spent
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Refusal
 from everstep.graph.author.streams import opened
-from everstep.graph.author.waits import Wait
+from everstep.graph.author.wait_options import Wait
 from everstep.model.acts import Act
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, Guarded

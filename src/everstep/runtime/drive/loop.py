@@ -20,7 +20,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
-from everstep.graph.author.waits import Wait
+from everstep.graph.author.wait_options import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.drive.channel import ChannelDesk

@@ -17,7 +17,8 @@ from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorru
 from everstep.graph.author.guards import BUDGET, GuardWait
 from everstep.graph.author.node import Node
 from everstep.graph.author.unknown_effects import SETTLE
-from everstep.graph.author.waits import NO_DEFAULT, Wait, check_options
+from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, Wait
+from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
@@ -155,18 +156,7 @@ class Waiting:
 
     def _request(self, opened: WaitOpened, wait: Wait) -> Slot:
         """Encode what was asked for, so that the chain alone says it."""
-        asked = {
-            "context": wait.context,
-            "prompt": wait.prompt or None,
-            "options": None if wait.options is None else list(wait.options),
-            "payload": wait.payload,
-            "notify": list(wait.notified) or None,
-            "single_use": wait.single_use,
-        }
-        asked = {name: given for name, given in asked.items() if given is not None}
-        if wait.has_default:
-            asked["default"] = wait.default
-        return self._space.change(f"{WAIT}{opened.wait_id}/request", 1, asked, ValueForm.WHOLE)
+        return self._space.change(f"{WAIT}{opened.wait_id}/request", 1, wait.said(IN_CHAIN), ValueForm.WHOLE)
 
     def tell(self, rows: tuple[WaitRow, ...]) -> None:
         """Tell schedulers and notifiers of waits that are durable; `finish` waits for them."""
@@ -347,20 +337,9 @@ def _has_known_result(node: Node) -> bool:
 
 def details_of(node: Node, wait: Wait) -> bytes:
     """Return what a store keeps beside a wait, for listing and answering it."""
-    known = {
-        "context": _plain(wait.context),
-        "prompt": wait.prompt,
-        "options": _plain(wait.options),
-        "schema": schema_for(node, wait),
-        "spellings": _plain(wait.spellings),
-        "notify": list(wait.notified),
-        "identifier": node.identifier,
-    }
-    if wait.has_default:
-        known["default"] = _plain(wait.default)
-    return msgspec.json.encode(
-        {name: value for name, value in known.items() if value not in (None, "", [], {})}
-    )
+    known = {name: _plain(given) for name, given in wait.said(IN_ROW).items()}
+    known |= {"schema": schema_for(node, wait), "identifier": node.identifier}
+    return msgspec.json.encode({name: kept for name, kept in known.items() if kept not in (None, "", [], {})})
 
 
 def _plain(value: Any) -> Any:

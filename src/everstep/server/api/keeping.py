@@ -6,10 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import BadRequest
+from everstep.model.shapes import LONGEST_TEXT
 from everstep.server.bodies import cut, read_struct, who_of
 from everstep.server.checks import run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import LONGEST_REASON, Pin
+from everstep.server.shapes import Pin
 from everstep.server.wire import answer
 
 
@@ -19,7 +20,7 @@ async def pin(service: Service, request: Request) -> Response:
     body = await read_struct(request, service.max_body, Pin, is_required=False)
     if not body.reason.strip() or "\0" in body.reason:
         raise BadRequest(
-            f"reason is {cut(body.reason)}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."
+            f"reason is {cut(body.reason)}.", fix=f"Send a text of 1 to {LONGEST_TEXT} characters."
         )
     return answer(await service.host.retention.pin(run_id, body.reason, **who_of(request, body)))
 

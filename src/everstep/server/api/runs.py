@@ -14,16 +14,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.checks import (
-    CHECKPOINT,
-    RUN_ID,
-    RUN_STATUSES,
-    flow_named,
-    limit_of,
-    matching,
-    one_of,
-    run_id_of,
-)
+from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Start, State, Workers
 from everstep.server.wire import answer
@@ -55,14 +46,7 @@ def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | Non
 async def listing(service: Service, request: Request) -> Response:
     """List runs, newest first."""
     limit = limit_of(request)
-    found = await service.host.runs(
-        flow=request.query_params.get("flow"),
-        status=one_of(request, "status", RUN_STATUSES),
-        needs_repair=one_of(request, "needs_repair", ["true", "false"]) == "true",
-        pinned=one_of(request, "pinned", ["true", "false"]) == "true",
-        limit=limit,
-        before=matching(request, "before", RUN_ID),
-    )
+    found = await service.host.runs(**asked_in(request, RUNS))
     following = found[-1].run_id if len(found) == limit else None
     return answer(Runs(runs=found, next=following))
 

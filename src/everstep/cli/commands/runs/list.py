@@ -9,10 +9,18 @@ from typing import Any
 import click
 
 from everstep import Status
-from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
+from everstep.cli.args.options import (
+    DEFAULT_FILE,
+    json_option,
+    open_host,
+    query_options,
+    store_option,
+    where_else,
+)
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import duration, moment, one_line, write_json
 from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
+from everstep.client.queries import RunsQuery, parameters_of
 from everstep.client.views import WaitInfo
 from everstep.codec.wire import wire
 from everstep.model.waits import WaitStatus
@@ -32,22 +40,10 @@ STATUS_COLOURS = {
 
 
 @click.command()
-@click.option("--flow", metavar="NAME", help="Only runs of this flow.")
-@click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
-@click.option("--needs-repair", is_flag=True, help="Only runs that workers leave alone.")
-@click.option("--pinned", is_flag=True, help="Only runs that are pinned.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@query_options(parameters_of(RunsQuery), limit=20)
 @store_option
 @json_option
-def runs(
-    flow: str | None,
-    status: str | None,
-    needs_repair: bool,
-    pinned: bool,
-    limit: int,
-    store: str | None,
-    as_json: bool,
-) -> None:
+def runs(store: str | None, as_json: bool, **asked: Any) -> None:
     """List runs, newest first.
 
     \b
@@ -62,7 +58,7 @@ def runs(
             click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
         return
     with open_host(store, create=False) as host:
-        found = host.runs(flow=flow, status=status, needs_repair=needs_repair, pinned=pinned, limit=limit)
+        found = host.runs(**asked)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:

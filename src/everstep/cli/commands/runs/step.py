@@ -255,7 +255,7 @@ def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> dict[str, s
     if opened.due_at is not None:
         facts["until"] = moment(opened.due_at)
     for name, value in request_of(step, lookup).items():
-        if name in ("prompt", "context", "options", "payload", "default"):
+        if name not in ("notify", "single_use"):
             facts[name] = printable(value) if isinstance(value, str) else full(value, wide(), 12)
     return facts
 

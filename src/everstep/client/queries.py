@@ -1,0 +1,52 @@
+"""Which runs a listing shows: what `host.runs`, `everstep runs` and `GET /runs` take, each said once."""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo, fields
+
+from everstep.runtime.run_ids import RUN_ID as RUN_IDS
+
+RUN_ID = RUN_IDS.pattern
+RunStatus = Literal["running", "completed", "failed", "halted", "cancelled", "abandoned"]
+RunName = Annotated[str, Meta(pattern=f"^({RUN_ID})$")]
+
+
+class RunsQuery(Struct, frozen=True, kw_only=True):
+    """Which runs to list, newest first; a test compares it with the signature of `host.runs`."""
+
+    flow: Annotated[str | None, Meta(description="Only of this flow.")] = None
+    status: Annotated[RunStatus | None, Meta(description="Only with this status.")] = None
+    parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None
+    needs_repair: Annotated[bool, Meta(description="Only damaged runs, which workers leave alone.")] = False
+    pinned: Annotated[bool, Meta(description="Only runs that are pinned.")] = False
+    limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 100
+    before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
+
+
+class Parameter(NamedTuple):
+    """One thing that a query may say, for those who ask for it on a command line or over HTTP."""
+
+    name: str
+    default: Any
+    description: str
+    choices: tuple[str, ...] = ()
+    pattern: str | None = None
+    least: int | None = None
+
+
+def parameters_of(shape: type[Struct]) -> list[Parameter]:
+    """Return what the fields of a query stand for."""
+    hints = get_type_hints(shape, include_extras=True)
+    return [_parameter(field, hints[field.name]) for field in fields(shape)]
+
+
+def _parameter(field: FieldInfo, hint: Any) -> Parameter:
+    inner, about = get_args(hint)
+    kind = next((part for part in get_args(inner) if part is not NoneType), inner)
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    pattern = get_args(kind)[1].pattern if get_origin(kind) is Annotated else None
+    return Parameter(field.name, field.default, about.description, choices, pattern, about.ge)

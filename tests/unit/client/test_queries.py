@@ -1,0 +1,34 @@
+"""A listing is asked for in the same words everywhere."""
+
+from __future__ import annotations
+
+import inspect
+
+import click
+
+from everstep import AsyncHost
+from everstep.cli.commands.runs.list import runs
+from everstep.client.queries import RunsQuery, parameters_of
+from everstep.server.routes import ENDPOINTS
+
+KNOWN = {one.name: one.default for one in parameters_of(RunsQuery)}
+
+
+def test_python_takes_what_the_query_says() -> None:
+    taken = inspect.signature(AsyncHost.runs).parameters
+    assert {name: p.default for name, p in taken.items() if name != "self"} == KNOWN
+
+
+def test_a_shell_takes_what_the_query_says() -> None:
+    options = {p.name: p for p in runs.params if isinstance(p, click.Option)}
+    assert KNOWN.keys() <= options.keys()
+    assert [p.help for p in runs.params if isinstance(p, click.Option) and p.name in KNOWN] == [
+        one.description for one in parameters_of(RunsQuery)
+    ]
+
+
+def test_http_takes_what_the_query_says() -> None:
+    [endpoint] = [e for e in ENDPOINTS if e.name == "list_runs"]
+    assert [(q.name, q.description) for q in endpoint.query] == [
+        (one.name, one.description) for one in parameters_of(RunsQuery)
+    ]
