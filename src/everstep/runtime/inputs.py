@@ -14,9 +14,9 @@ from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
+from everstep.model.shapes import LONGEST_TEXT, PRIORITIES
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, Traits
-from everstep.model.shapes import LONGEST_TEXT, PRIORITIES
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
