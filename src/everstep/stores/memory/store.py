@@ -68,8 +68,13 @@ class MemoryBucket:
             return True
 
     def mark(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.create(name, b"")
+        now, data = self.now(), self._data
+        with data.lock:
+            for name in names:
+                if name not in data.kept:
+                    insort(data.names, name)
+                    data.writes += 1
+                    data.kept[name] = (b"", data.writes, now)
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         with self._data.lock:
@@ -138,7 +143,7 @@ class MemoryLogs:
         if not isinstance(kept, tuple):
             return kept
         assert log.standing is not None
-        return Entry(nonce=b"", standing=log.standing, records=kept, keyframe_before=place - 1)
+        return Entry(standing=log.standing, records=kept, keyframe_before=place - 1)
 
     def last(self, line: Line, after: int) -> int:
         log = self._data.logs.get(line.run_id)

@@ -137,11 +137,15 @@ class Claims:
         markers += [names.read_waiting(name) for name in waiting]
         newest: dict[str, int] = {}
         for marker in markers:
-            newest[marker.run_id] = max(marker.place, newest.get(marker.run_id, 0))
-        lines = self._lines.each(lambda item: self._readable(*item), newest.items())
-        found = {line.run_id: line for line in lines if line is not None}
+            if marker.place > newest.get(marker.run_id, 0):
+                newest[marker.run_id] = marker.place
+        found = {run_id: self._lines.seen(run_id, place) for run_id, place in newest.items()}
+        unseen = [(run_id, newest[run_id]) for run_id, line in found.items() if line is None]
+        for line in self._lines.each(lambda item: self._readable(*item), unseen):
+            if line is not None:
+                found[line.run_id] = line
         self._clean(found, markers)
-        return [line for line in found.values() if line.standing is not None]
+        return [line for line in found.values() if line is not None and line.standing is not None]
 
     def _readable(self, run_id: str, place: int) -> Line | None:
         """Return a run as it stands; none if nothing can be read of it, which must not stop others."""
@@ -156,7 +160,7 @@ class Claims:
             self._lines.look(line)
         return line
 
-    def _clean(self, found: Mapping[str, Line], markers: Sequence[names.Marker]) -> None:
+    def _clean(self, found: Mapping[str, Line | None], markers: Sequence[names.Marker]) -> None:
         """Remove marks that stand for nothing any more."""
         stale = []
         for marker in markers:

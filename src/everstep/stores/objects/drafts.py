@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
@@ -18,31 +19,26 @@ from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, RunRow, Signal, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, new_nonce
+from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark
 
 _replace = msgspec.structs.replace
 _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
 """A run in this status has no owner, and its waits are still wanted."""
 
 
-class Reader:
+class Reader(Protocol):
     """What a draft may ask while it is made."""
 
-    def __init__(
-        self,
-        *,
-        wait: Callable[[WaitMark], WaitRow],
-        checkpoint_at: Callable[[int], str | None],
-        held: Callable[[Standing], Lease | None],
-        tick: Callable[[], int],
-    ) -> None:
-        self.wait = wait
+    def wait(self, mark: WaitMark) -> WaitRow:
         """Return the row of a wait."""
-        self.checkpoint_at = checkpoint_at
+
+    def checkpoint_at(self, sequence: int) -> str | None:
         """Return the id of the run's own checkpoint at a sequence."""
-        self.held = held
+
+    def held(self, standing: Standing) -> Lease | None:
         """Return the lease as it was last prolonged."""
-        self.tick = tick
+
+    def tick(self) -> int:
         """Return a number that rises."""
 
 
@@ -416,9 +412,9 @@ class Draft:
         elif not waiting or names.waiting_due(waiting) != to_int(due):
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
-        self._standing = standing = _replace(standing, live=live, waiting=waiting)
+        if live != standing.live or waiting != standing.waiting:
+            self._standing = standing = _replace(standing, live=live, waiting=waiting)
         return Entry(
-            nonce=new_nonce(),
             standing=standing,
             records=tuple(self._records),
             keyframe_before=self.before.keyframe if self.before is not None else 0,
@@ -428,12 +424,14 @@ class Draft:
 
     def stale_marks(self) -> list[str]:
         """Return the names that are no longer wanted once the entry is there."""
-        if self.before is None:
+        before, standing = self.before, self._standing
+        if before is None:
             return []
-        standing = self._standing
         assert standing is not None
-        old, new = (self.before.live, self.before.waiting), (standing.live, standing.waiting)
-        return [was for was, now in zip(old, new, strict=True) if was and was != now]
+        stale = [before.live] if before.live and before.live != standing.live else []
+        if before.waiting and before.waiting != standing.waiting:
+            stale.append(before.waiting)
+        return stale
 
 
 def needs_driving(standing: Standing) -> bool:

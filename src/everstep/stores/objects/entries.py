@@ -87,8 +87,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One place of a log."""
 
     version: int = VERSION
-    nonce: bytes
-    """Tells a client that lost the reply whether it was its own write."""
+    nonce: bytes = b""
+    """Tells a client of a bucket that lost the reply whether it was its own write."""
     standing: Standing
     records: tuple[Record, ...] = ()
     keyframe_before: int = 0

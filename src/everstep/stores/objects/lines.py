@@ -24,7 +24,7 @@ from everstep.ports.store import Commit, RunRow
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
-from everstep.stores.objects.drafts import Draft, Reader, taken
+from everstep.stores.objects.drafts import Draft, taken
 from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, read, sealed
 from everstep.stores.objects.logs import Line, Logs
 
@@ -87,6 +87,11 @@ class Lines:
             else:
                 self._lines.move_to_end(run_id)
             return line
+
+    def seen(self, run_id: str, place: int) -> Line | None:
+        """Return what is known of a run if that is as new as a place of its log."""
+        line = self._lines.get(run_id)
+        return line if line is not None and line.head is not None and line.head.place >= place else None
 
     def fresh(self, run_id: str) -> Line:
         """Return what is known of a run after a look; while it is believed, without one."""
@@ -256,16 +261,10 @@ class Lines:
         after a look. `ticks` are used up before others are.
         """
         line = self.known(run_id)
-        given = iter(ticks)
         is_fresh = line.head is None
         if is_fresh:
             self.look(line)
-        reader = Reader(
-            wait=lambda mark: self.wait(line, mark),
-            checkpoint_at=checkpoint_at,
-            held=lambda standing: self.held(line, standing),
-            tick=lambda: next(given, None) or self.tick(),
-        )
+        reader = LineReader(self, line, checkpoint_at, ticks)
         for _ in range(_TRIES):
             place, before = line.head if line.head is not None else (0, None)
             draft = Draft(run_id, place + 1, before, self.now(), reader)
@@ -288,14 +287,18 @@ class Lines:
     def _add(self, line: Line, draft: Draft) -> bool:
         """Write what a draft says; false if its place was taken meanwhile."""
         entry = draft.entry()
-        self._keep_flows(draft)
-        self.check_waits(draft)
+        for flow_hash, blueprint in draft.flows.items():
+            self.keep_flow(flow_hash, blueprint)
+        if draft.opened:
+            self.check_waits(draft)
         if draft.marks:
             self.bucket.mark(list(dict.fromkeys(draft.marks)))
         if not self.logs.add(line, draft.place, entry):
             return False
         self._take(line, draft.place, entry)
-        stale = [*draft.stale_marks(), *self._stale_beat(line, draft.before, entry.standing)]
+        stale = draft.stale_marks()
+        if line.beat is not None:
+            stale += self._stale_beat(line, draft.before, entry.standing)
         if stale:
             self.bucket.delete(stale)
         return True
@@ -309,10 +312,6 @@ class Lines:
             return []
         line.beat = None
         return [names.beat_name(line.run_id, had.epoch)]
-
-    def _keep_flows(self, draft: Draft) -> None:
-        for flow_hash, blueprint in draft.flows.items():
-            self.keep_flow(flow_hash, blueprint)
 
     def keep_flow(self, flow_hash: str, blueprint: bytes) -> None:
         """Keep the structure of a flow, unless it is known."""
@@ -340,6 +339,27 @@ class Lines:
     def runs_behind(self, prefix: str) -> Sequence[str]:
         """Return the runs that the names of a wait or token lead to."""
         return [names.run_behind(name) for name in self.bucket.names(prefix)]
+
+
+class LineReader:
+    """What the draft of a run's next entry may ask."""
+
+    def __init__(
+        self, lines: Lines, line: Line, checkpoint_at: Callable[[int], str | None], ticks: Iterable[int]
+    ) -> None:
+        self._lines = lines
+        self._line = line
+        self._ticks = iter(ticks)
+        self.checkpoint_at = checkpoint_at
+
+    def wait(self, mark: WaitMark) -> WaitRow:
+        return self._lines.wait(self._line, mark)
+
+    def held(self, standing: Standing) -> Lease | None:
+        return self._lines.held(self._line, standing)
+
+    def tick(self) -> int:
+        return next(self._ticks, None) or self._lines.tick()
 
 
 class Known(msgspec.Struct, frozen=True):

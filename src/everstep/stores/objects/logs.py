@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
 from everstep.stores.columns import to_int
@@ -113,6 +115,7 @@ class BucketLogs:
         return names.place_of(found[-1]) if found else 0
 
     def add(self, line: Line, place: int, entry: Entry) -> bool:
+        entry = msgspec.structs.replace(entry, nonce=new_nonce())
         name, data = names.place_name(line.run_id, place), encode(entry)
         if not self._bucket.create(name, data) and not self._is_ours(name, entry):
             return False
@@ -126,9 +129,7 @@ class BucketLogs:
 
     def add_steps(self, line: Line, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
-        entry = Entry(
-            nonce=new_nonce(), standing=standing, records=records, keyframe_before=before, what="record"
-        )
+        entry = Entry(standing=standing, records=records, keyframe_before=before, what="record")
         return self.add(line, place, entry)
 
     def rewrite(self, line: Line, place: int, change: Callable[[Entry], Entry]) -> int:

@@ -18,11 +18,14 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from everstep.stores.columns import to_int
 
 _SAFE = re.compile(r"[^A-Za-z0-9._-]")
+_READ = 16_384
+"""How many names are remembered with what they say: who claims reads those of all runs that are due."""
 _ORDERS = 10**17
 _TIMES = 10**18
 _NEVER = "never"
@@ -38,6 +41,7 @@ _KEPT = re.compile(
 )
 
 
+@lru_cache(4096)
 def quoted(text: str) -> str:
     """Return text as a part of a name; an id that is safe stays as it is."""
     safe = _SAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), text)
@@ -130,6 +134,7 @@ def read_unfinished(name: str) -> Marker:
     return Marker(unquoted(run), int(place), name)
 
 
+@lru_cache(1024)
 def flow_mark(flow_id: str) -> str:
     return short(flow_id)[:12]
 
@@ -146,6 +151,7 @@ def live_name(run_id: str, place: int) -> str:
     return f"{LIVE}{quoted(run_id)}~{place}"
 
 
+@lru_cache(_READ)
 def read_live(name: str) -> Marker:
     run, place = name.removeprefix(LIVE).split("~")
     return Marker(unquoted(run), int(place), name)
@@ -165,6 +171,7 @@ def waiting_bound(at: datetime) -> str:
     return f"{WAITING}{_time(at)}~~"
 
 
+@lru_cache(_READ)
 def read_waiting(name: str) -> Marker:
     _, run, place = name.removeprefix(WAITING).split("~")
     return Marker(unquoted(run), int(place), name)

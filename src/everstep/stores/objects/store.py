@@ -91,6 +91,8 @@ class ObjectStore(KeepingCalls):
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         if commits and self._put_steps(commits):
             return [Verdict.ACCEPTED] * len(commits)
+        if len(commits) == 1:
+            return self._put_run((commits[0].run_id, commits, ()))
         by_run: dict[str, list[Commit]] = {}
         for commit in commits:
             by_run.setdefault(commit.run_id, []).append(commit)
@@ -107,7 +109,7 @@ class ObjectStore(KeepingCalls):
         """Take in plain steps of one run in the quickest way; false if that cannot be."""
         return self.lines.put_steps(commits)
 
-    def _put_run(self, item: tuple[str, list[Commit], range]) -> list[Verdict]:
+    def _put_run(self, item: tuple[str, Sequence[Commit], Sequence[int]]) -> list[Verdict]:
         run_id, commits, ticks = item
 
         def work(draft: Draft) -> list[Verdict]:

@@ -51,7 +51,7 @@ class GithubStore(ObjectStore):
         with _hurry(all(commit.hurries for commit in commits)):
             return super()._put_steps(commits)
 
-    def _put_run(self, item: tuple[str, list[Commit], range]) -> list[Verdict]:
+    def _put_run(self, item: tuple[str, Sequence[Commit], Sequence[int]]) -> list[Verdict]:
         with _hurry(all(commit.hurries for commit in item[1])):
             return super()._put_run(item)
 
