@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,6 +34,14 @@ class Wish(msgspec.Struct, frozen=True):
     new_owner: Callable[[], str]
     ttl: timedelta
     process: Process | None
+
+
+class Due(NamedTuple):
+    """A run that is due: since when, and the order in which it came in."""
+
+    since: datetime
+    order: int
+    row: RunRow
 
 
 class Pending(msgspec.Struct, frozen=True, array_like=True):
@@ -76,16 +85,12 @@ class Claims:
             # First the ledger: what is struck out of it the logs already tell.
             ledger = Ledger(self._lines, {flow for flow, _ in wanted} & quotas.keys())
             lines = self._candidates(now)
-            since = {
-                line.run_id: at
-                for line, at in self._due(lines, now)
-                if line.run_id not in passed and _key(line) in wanted
-            }
-            if not since:
+            due = list(self._due(lines, now, wanted, passed))
+            if not due:
                 break
             room = Room(quotas, self._live(lines, now, ledger) if quotas else {})
             left = limit - len(claimed)
-            chosen = list(choose(self._lanes(since), limit=left, room=room, turns=self._turns))
+            chosen = list(choose(_lanes(due), limit=left, room=room, turns=self._turns))
             if not chosen:
                 break
             made = [wish.new_owner() for _ in chosen]
@@ -175,12 +180,19 @@ class Claims:
         if stale:
             self._lines.bucket.delete(stale)
 
-    def _due(self, lines: Sequence[Line], now: datetime) -> Iterator[tuple[Line, datetime]]:
+    def _due(
+        self, lines: Sequence[Line], now: datetime, flows: Flows, passed: Collection[str]
+    ) -> Iterator[Due]:
+        """Yield the runs of these flows that are due, apart from some."""
         for line in lines:
             standing = line.standing
-            at = None if standing is None else self._since(line, standing, now, looks=False)
-            if at is not None:
-                yield line, at
+            if standing is None or line.run_id in passed:
+                continue
+            if (standing.row.flow_id, standing.row.flow_hash) not in flows:
+                continue
+            since = self._since(line, standing, now, looks=False)
+            if since is not None:
+                yield Due(since, standing.order, standing.row)
 
     def _since(self, line: Line, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
         """Return since when a run is due; none if it is not, or has an owner."""
@@ -199,19 +211,6 @@ class Claims:
         if row.status is Status.HALTED:
             return min(_ripe(standing, now))
         return row.created_at if lease is None else lease.expires_at
-
-    def _lanes(self, since: Mapping[str, datetime]) -> Iterator[Lane]:
-        lanes: dict[tuple[int, str, str], list[str]] = {}
-        for run_id in sorted(since, key=lambda r: (since[r], self._order(r))):
-            standing = self._lines.known(run_id).standing
-            if standing is not None:
-                row = standing.row
-                lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(run_id)
-        return (Lane(*key, run_ids) for key, run_ids in lanes.items())
-
-    def _order(self, run_id: str) -> int:
-        standing = self._lines.known(run_id).standing
-        return 0 if standing is None else standing.order
 
     def _live(self, lines: Sequence[Line], now: datetime, ledger: Ledger) -> Counter[tuple[str, str]]:
         pending = ledger.pending(now)
@@ -360,9 +359,11 @@ class Ledger:
         self._noted = {}
 
 
-def _key(line: Line) -> tuple[str, str] | None:
-    standing = line.standing
-    return None if standing is None else (standing.row.flow_id, standing.row.flow_hash)
+def _lanes(due: Sequence[Due]) -> Iterator[Lane]:
+    lanes: dict[tuple[int, str, str], list[str]] = {}
+    for _, _, row in sorted(due, key=lambda one: one[:2]):
+        lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(row.run_id)
+    return (Lane(*key, run_ids) for key, run_ids in lanes.items())
 
 
 def _ripe(standing: Standing, now: datetime) -> list[datetime]:
