@@ -29,12 +29,17 @@ OUTSIDE = (
     "client/diff.py",
 )
 
+HELPERS = (
+    *("conformance/conftest.py", "inside_memory.py", "unit/conftest.py", "unit/codec/fuzzing.py"),
+    *("integration/conftest.py", "integration/noise.py", "integration/runtime/waits/conftest.py"),
+)
+"""What these tests share."""
 SOME_TESTS = (
     *("unit/model/test_address.py", "unit/model/test_durability.py", "unit/codec/test_records.py"),
     *("unit/graph/test_flow.py", "unit/engine", "unit/runtime", "unit/testing/test_killing.py"),
     *(
-        f"integration/runtime/drive/test_{name}.py"
-        for name in ("atomic_results", "drive_wakeups", "keyframes")
+        f"integration/runtime/drive/{name}.py"
+        for name in ("test_drive_wakeups", "test_keyframes", "shapes/test_atomic_results")
     ),
     "integration/runtime/guards/test_guard_notifications.py",
 )
@@ -51,11 +56,14 @@ MORE_TESTS = (
     ),
     *("unit/properties/test_short_way.py", "unit/properties/test_simulation.py"),
     *(
+        f"integration/runtime/drive/shapes/test_{name}.py"
+        for name in ("cancelled_branches", "combined_shapes", "maps", "nested_maps", "subflows")
+    ),
+    *(
         f"integration/runtime/drive/test_{name}.py"
         for name in (
-            *("cancelled_branches", "combined_shapes", "commits_before_effects", "effects_outlive_drives"),
-            *("context_events_and_heartbeats", "maps", "nested_maps", "node_threads", "subflows"),
-            "threads_and_abandoned_calls",
+            *("commits_before_effects", "context_events_and_heartbeats", "effects_outlive_drives"),
+            *("node_threads", "threads_and_abandoned_calls"),
         )
     ),
     *("integration/runtime/test_concurrent_resumes.py", "integration/runtime/waits/test_waits.py"),
@@ -110,11 +118,7 @@ class Alone:
     def test(self, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
         """Run these tests in it, on the stores of the core."""
         shutil.copy(ROOT / "pyproject.toml", self._folder)
-        copy(
-            ROOT / "tests",
-            ("integration/conftest.py", "integration/noise.py", *tests),
-            self._folder / "tests",
-        )
+        copy(ROOT / "tests", (*HELPERS, *tests), self._folder / "tests")
         return self.python(
             *("-m", "pytest", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"),
             *("-q", "-m", "not soak", "-k", "not postgres and not redis", "tests"),

@@ -10,7 +10,6 @@ import pytest
 
 from tests.architecture.sources import Source, everstep_sources
 
-LONGEST_FILE = 800
 LONGEST_FUNCTION = 70
 
 DRAWERS = {"utils", "helpers", "common", "shared"}
@@ -128,13 +127,6 @@ def prints(source: Source) -> Iterator[str]:
             yield f"{source.at(node.lineno)}: only cli prints"
 
 
-def long_files(source: Source) -> Iterator[str]:
-    """A long file is asking to be two."""
-    lines = len(source.text.splitlines())
-    if lines > LONGEST_FILE:
-        yield f"{source.at(lines)}: {lines} lines; split the file"
-
-
 def long_functions(source: Source) -> Iterator[str]:
     """A long function is asking to be two."""
     for function in functions(source):
@@ -179,7 +171,6 @@ CHECKS: list[Check] = [
     threads,
     hidden_imports,
     prints,
-    long_files,
     long_functions,
     swallowed_errors,
 ]
@@ -223,7 +214,6 @@ def function_of(lines: int) -> str:
         (hidden_imports, "client/host.py", "def f():\n    import os"),
         (hidden_imports, "client/host.py", "class A:\n    async def f(self):\n        from os import path"),
         (prints, "runtime/a.py", "print('hello')"),
-        (long_files, "model/a.py", "x = 1\n" * (LONGEST_FILE + 1)),
         (long_functions, "model/a.py", function_of(LONGEST_FUNCTION + 1)),
         (long_functions, "model/a.py", "async " + function_of(LONGEST_FUNCTION + 1)),
         (swallowed_errors, "model/a.py", "try: f()\nexcept Exception: pass"),
@@ -257,7 +247,6 @@ def test_the_check_finds_what_breaks_the_habit(check: Check, path: str, text: st
         (hidden_imports, "model/a.py", "if TYPE_CHECKING:\n    import os"),
         (prints, "cli/main.py", "print('hello')"),
         (prints, "runtime/a.py", "console.print('hello')"),
-        (long_files, "model/a.py", "x = 1\n" * LONGEST_FILE),
         (long_functions, "model/a.py", function_of(LONGEST_FUNCTION)),
         (swallowed_errors, "model/a.py", "try: f()\nexcept OSError: pass"),
         (swallowed_errors, "model/a.py", "try: f()\nexcept Exception as e: raise E from e"),

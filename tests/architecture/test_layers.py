@@ -139,10 +139,11 @@ def imported_names(source: Source) -> Iterator[tuple[int, str]]:
                 origin = ".".join([*package, *([module] if module else [])])
                 yield from ((node.lineno, f"{origin}.{alias.name}") for alias in names)
             case ast.Call(
-                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                func=ast.Name(id="import_module" | "__import__" | "on_demand")
+                | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield node.lineno, name
+                yield node.lineno, name.replace(":", ".")
 
 
 def is_allowed(layer: str, name: str) -> bool:

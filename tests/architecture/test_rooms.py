@@ -1,8 +1,9 @@
-"""The rooms: how large a folder may be, how a package opens, and which modules still form a knot."""
+"""The rooms: how large a folder may be, how a package opens, which modules stand apart, and no circles."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -11,8 +12,13 @@ import pytest
 from tests.architecture.sources import ROOT, Source, everstep_sources
 from tests.architecture.test_layers import imported_names
 
-MOST_MODULES = 26
+MOST_MODULES = 20
 """How many modules a folder may show."""
+
+APART = re.compile(r"\bApart\b")
+"""How a module with one importer begins to say why it is not a part of that."""
+EACH = re.compile(r"\ba module each\b|\b[Oo]ne module for each\b")
+"""How a package says that its modules are entries of one table."""
 
 KNOTS: list[set[str]] = []
 """Modules that import each other in a circle, imports for types included. None may be added."""
@@ -57,6 +63,36 @@ def imports(sources: Iterable[Source]) -> dict[str, set[str]]:
     return found
 
 
+def shards(sources: Iterable[Source]) -> Iterator[str]:
+    """Name each module that only one other of its layer imports, and that does not say why it is apart."""
+    listed = {module_of(source): source for source in sources}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, imported in imports(listed.values()).items():
+        for target in imported:
+            importers[target].add(module)
+    for module, source in sorted(listed.items()):
+        if len(importers[module]) != 1 or source.path.endswith("__init__.py"):
+            continue
+        [importer] = importers[module]
+        is_of_other_layer = importer.split(".")[0] != source.layer
+        if not (is_of_other_layer or APART.search(opening(source)) or is_one_of_many(module, listed)):
+            yield f"{source.at(1)}: only {importer} imports this; merge them, or open with why it is apart"
+
+
+def opening(source: Source) -> str:
+    """Return the first paragraph of a module."""
+    return (ast.get_docstring(source.tree) or "").partition("\n\n")[0]
+
+
+def is_one_of_many(module: str, listed: Mapping[str, Source]) -> bool:
+    """True if a package around a module says that it has a module for each of many things."""
+    parts = module.split(".")
+    around = [listed.get(".".join(parts[:k])) for k in range(1, len(parts))]
+    return any(
+        EACH.search(ast.get_docstring(package.tree) or "") for package in around if package is not None
+    )
+
+
 def knots(graph: Mapping[str, set[str]]) -> list[set[str]]:
     """Return the sets of modules that lead to each other."""
     reached = {module: _reachable(graph, module) for module in graph}
@@ -90,6 +126,35 @@ def test_no_folder_of_tests_shows_more_modules_than_one_can_take_in() -> None:
 
 def test_every_package_says_what_is_in_it() -> None:
     assert list(silent(everstep_sources())) == []
+
+
+def test_a_module_with_one_importer_opens_with_why_it_is_apart() -> None:
+    assert list(shards(everstep_sources())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""The loop."""', 1),
+        ('"""The loop.\n\nApart from the others.\n"""', 1),
+        ('"""The loop. Apart from what it calls."""', 0),
+        ("", 1),
+    ],
+)
+def test_a_shard_is_found(text: str, found: int) -> None:
+    importer = Source("stores/b.py", "from everstep.stores.a import x")
+    assert len(list(shards([Source("stores/a.py", text), importer]))) == found
+
+
+def test_what_two_import_or_another_layer_or_is_one_of_many_is_no_shard() -> None:
+    silent_one = Source("stores/a.py", "")
+    users = [
+        Source(f"{name}.py", "from everstep.stores.a import x") for name in ("stores/b", "stores/c", "d")
+    ]
+    table = Source("stores/__init__.py", '"""Stores, a module each."""')
+    assert list(shards([silent_one, *users[:2]])) == []
+    assert list(shards([silent_one, users[2]])) == []
+    assert list(shards([silent_one, users[0], table])) == []
 
 
 def test_no_modules_import_each_other_in_a_circle_but_the_knots_that_are_known() -> None:

@@ -38,8 +38,8 @@ KEPT = {
     ("src/everstep/testing/__init__.py", "NO" + "BODY"): "the name of 0.1, which works until 0.3",
     ("tests/integration/compatibility/test_old_chains.py", "no" + "body"): "what a run of 0.1.0 recorded",
     ("tests/integration/compatibility/test_runs_of_0_1_0.py", "MEN" + "DED"): "a name in the flows of 0.1.0",
-    ("tests/unit/graph/ir_flows.py", "bea" + "rs"): "the name of a flow whose hash is pinned",
-    ("tests/unit/graph/test_ir_schema.py", "bea" + "rs"): "likewise",
+    ("tests/unit/graph/ir/ir_flows.py", "bea" + "rs"): "the name of a flow whose hash is pinned",
+    ("tests/unit/graph/ir/test_ir_schema.py", "bea" + "rs"): "likewise",
 }
 """Where such a word has to stay, and why."""
 

@@ -1,4 +1,6 @@
-"""The events of a run as its records tell them: ordered, complete, and readable from any point on."""
+"""The events of a run as its records tell them: ordered, complete, and readable from any point on. Apart from
+what a drive tells while it goes on.
+"""
 
 from __future__ import annotations
 

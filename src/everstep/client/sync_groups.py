@@ -1,4 +1,5 @@
-"""The groups of calls of `Host`: those of `AsyncHost` for code that does not await.
+"""The groups of calls of `Host`: those of `AsyncHost` for code that does not await. Apart from `sync`, which
+is generated too: the calls of groups few programs load.
 
 Made by `scripts/generate_host.py` from `groups/`: change that, and run it.
 """

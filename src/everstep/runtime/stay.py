@@ -1,4 +1,6 @@
-"""Staying with a run through its waits, for scripts and tests that want to see its end."""
+"""Staying with a run through its waits, for scripts and tests that want to see its end. Apart from `runs`,
+which never waits for answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the route table."""
+"""The OpenAPI document, from the route table. Apart from `app`, which serves it like any other answer."""
 
 from __future__ import annotations
 

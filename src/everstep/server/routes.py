@@ -1,4 +1,6 @@
-"""The route table: every endpoint, who may call it, what it takes and what it gives."""
+"""The route table: every endpoint, who may call it, what it takes and what it gives. Apart from `app`, which
+knows no endpoint.
+"""
 
 from __future__ import annotations
 

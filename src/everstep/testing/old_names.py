@@ -1,4 +1,5 @@
 """Modules of the suites under the names they had in 0.1: `conformance_leases` is `conformance.leases` now.
+Apart, and gone with 0.3.
 
 Apart from `everstep.testing`, which installs it: all of it goes with the next minor version.
 """

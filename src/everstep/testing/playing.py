@@ -1,4 +1,6 @@
-"""Playing a flow that waits: given answers, and time that passes by itself."""
+"""Playing a flow that waits: given answers, and time that passes by itself. Apart from the clock that it
+moves.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from everstep.codec.complaints import complaints
 from everstep.codec.quick import quick_test
 from everstep.graph.ir.check import Checker, Faults, schema
-from tests.unit.graph.ir_flows import EXAMPLES
+from tests.unit.graph.ir.ir_flows import EXAMPLES
 
 SCHEMA = schema()
 PARTS = {"nodes": "node", "edges": "edge", "control_surfaces": "control_surface"}

@@ -1,4 +1,4 @@
-"""How `everstep bench` shows what it measured."""
+"""How `everstep bench` shows what it measured. Apart from what measures, which knows no terminal."""
 
 from __future__ import annotations
 

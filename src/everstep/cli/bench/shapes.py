@@ -1,4 +1,6 @@
-"""What `everstep bench` measures of maps, inner flows and forks."""
+"""What `everstep bench` measures of maps, inner flows and forks. Apart from the chains that `command` has, as
+it needs flows of its own.
+"""
 
 from __future__ import annotations
 

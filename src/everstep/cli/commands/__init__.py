@@ -1,1 +1,1 @@
-"""The commands, in groups; `main` says which module has which."""
+"""The commands, in groups, a module each or for few that belong together; `main` says which has which."""

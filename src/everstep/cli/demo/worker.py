@@ -1,4 +1,6 @@
-"""The process that `everstep demo` starts and kills: drives the flow, and says what happens in JSON lines."""
+"""The process that `everstep demo` starts and kills: drives the flow, and says what happens in JSON lines.
+Apart as a process of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The live tree: notes from the run's own thread, drawn by another, and at once while that costs little."""
+"""The live tree: notes from the run's own thread, drawn by another, and at once while that costs little.
+Apart, as only a terminal needs it and the library that draws it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a person sees while a run goes on: a live tree on a terminal, plain lines on a pipe, or nothing."""
+"""What a person sees while a run goes on: a live tree on a terminal, plain lines on a pipe, or nothing. Apart
+from the commands, which do not know whether a person looks on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A checkpoint of a run made of phases, in the words that processes of phases and gates have for it."""
+"""A checkpoint of a run made of phases, in the words that processes of phases and gates have for it. Apart,
+as only runs made of phases have it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run as a folder of plain files, written beside its store and from its records alone."""
+"""A run as a folder of plain files, written beside its store and from its records alone. Apart from the calls
+that write it, as one of several ways to export.
+"""
 
 from __future__ import annotations
 

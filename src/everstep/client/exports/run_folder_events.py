@@ -1,4 +1,6 @@
-"""The events of a run as a run folder tells them: `type`, `run_id`, `timestamp`, `node_id`, `data`."""
+"""The events of a run as a run folder tells them: `type`, `run_id`, `timestamp`, `node_id`, `data`. Apart
+from the files around it: these names are a contract with readers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Commands of the system: fed, read, limited, and ended with everything that they started.
+"""Commands of the system: fed, read, limited, and ended with everything that they started. Apart as the one
+place that starts processes.
 
 A command runs in a process group of its own, below a shell that also holds a guard. The guard reads a pipe
 whose other end only this process has; when that end closes, because this process died, it kills the group.

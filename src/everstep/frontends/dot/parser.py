@@ -1,4 +1,6 @@
-"""DOT text to its syntax tree; whatever is wrong with it is found in one go."""
+"""DOT text to its syntax tree; whatever is wrong with it is found in one go.
+Apart from what its tree means.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run made of phases has come, told when it is resumed."""
+"""How far a run made of phases has come, told when it is resumed. Apart, as the core finds it by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A node that asks a person: it halts, and a gate behind it takes the answer."""
+"""A node that asks a person: it halts, and a gate behind it takes the answer. Apart from other nodes, as it
+alone halts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pipeline to the nodes of a flow: every node of the digraph is a gate that does its work, then chooses."""
+"""A pipeline to the nodes of a flow: every node of the digraph is a gate that does its work, then chooses.
+Apart from reading files and options, which `building` does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread for each call that may have to be given up."""
+"""A thread for each call that may have to be given up. Apart from stages, which know no threads."""
 
 from __future__ import annotations
 

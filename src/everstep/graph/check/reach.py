@@ -1,4 +1,6 @@
-"""Which nodes of a flow can ever run, and what keeps the others from it."""
+"""Which nodes of a flow can ever run, and what keeps the others from it. Apart from the other checks as an
+algorithm of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of a flow, from the IR."""
+"""The nodes of a flow, from the IR. Apart from reading the flow around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an IR and a registry to a flow."""
+"""From an IR and a registry to a flow. Apart from `Flow`, which has other ways to be made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checking a bundle from beginning to end. It may come from anywhere, and is believed in nothing."""
+"""Checking a bundle from beginning to end. It may come from anywhere, and is believed in nothing. Apart from
+taking it in: nothing is written before this is through.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What runs beside the loop: async nodes as tasks, sync nodes on threads."""
+"""What runs beside the loop: async nodes as tasks, sync nodes on threads. Apart from the loop, which alone
+touches the state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a drive sleeps, and how it tells that a pause is over.
+"""How a drive sleeps, and how it tells that a pause is over. Apart from the loop, which only asks for it.
 
 Apart from `loop`, its only user, so that the loop reads in one sitting.
 """

@@ -1,4 +1,6 @@
-"""Opening and ending flows inside a run, in the same loop and the same chain as everything else."""
+"""Opening and ending flows inside a run, in the same loop and the same chain as everything else. Apart from
+the loop as what nested flows add to it.
+"""
 
 from __future__ import annotations
 

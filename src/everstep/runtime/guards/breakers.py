@@ -1,4 +1,6 @@
-"""The breakers of one drive: which nodes each guards, how each stands, what happened to it."""
+"""The breakers of one drive: which nodes each guards, how each stands, what happened to it. Apart from
+budgets, which flows have without them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Walking along a run's own records, from the first to the last, and saying what is wrong with them.
+"""Walking along a run's own records, from the first to the last, and saying what is wrong with them. Apart
+from `run_check`, which says of which records.
 
 A page of records is in memory at a time, and the state that they fold to. After something is wrong the walk
 goes on: the next record that follows the one before it, or a keyframe, is firm ground again.

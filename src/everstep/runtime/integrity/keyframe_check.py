@@ -1,4 +1,4 @@
-"""Whether a keyframe tells what the records before it fold to."""
+"""Whether a keyframe tells what the records before it fold to. Apart from the walk as a fold of its own."""
 
 from __future__ import annotations
 

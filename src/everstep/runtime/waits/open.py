@@ -1,4 +1,6 @@
-"""The waits of one run under way: opening them, telling of them, taking their answers in."""
+"""The waits of one run under way: opening them, telling of them, taking their answers in. Apart from the
+drive, which opens none unless a node asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who keeps the due times of waits: the store itself, or schedulers that the host knows by alias."""
+"""Who keeps the due times of waits: the store itself, or schedulers that the host knows by alias. Apart from
+the services as a port with several answers.
+"""
 
 from __future__ import annotations
 

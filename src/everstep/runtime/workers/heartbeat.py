@@ -1,4 +1,4 @@
-"""Lets others see that a worker is alive, and what it drives."""
+"""Lets others see that a worker is alive, and what it drives. Apart from its loop, which nodes hold up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Runs that may be what killed their last owners: each is driven alone, so that no other run dies with it.
+Apart from claiming, which knows no suspicion.
 
 Which they are, and how long they rest, is decided in `engine.leases`.
 """

@@ -1,1 +1,1 @@
-"""Handlers for programs: runs, waits, events, breakers, what is kept, and the service itself."""
+"""Handlers for programs: runs, waits, events, breakers, what is kept, the service itself; a module each."""

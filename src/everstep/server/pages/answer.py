@@ -1,4 +1,6 @@
-"""The page behind a link: a person sees what is asked, and answers. Works without scripts."""
+"""The page behind a link: a person sees what is asked, and answers. Works without scripts. Apart from the
+handlers for programs.
+"""
 
 from __future__ import annotations
 

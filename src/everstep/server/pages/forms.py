@@ -1,4 +1,6 @@
-"""The forms with which a person answers a wait, and the answers that they mean."""
+"""The forms with which a person answers a wait, and the answers that they mean. Apart from the page: what
+each kind of wait asks for.
+"""
 
 from __future__ import annotations
 

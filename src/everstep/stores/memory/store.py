@@ -1,4 +1,5 @@
 """Where `memory:` keeps things: named bytes in a dictionary, logs as lists of entries that are not encoded.
+Apart from its package, which only says where it is.
 
 A step in memory should cost little, and encoding is most of what it would cost.
 """

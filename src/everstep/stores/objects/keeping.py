@@ -1,4 +1,6 @@
-"""Runs of a bucket that are pinned, removed, or come whole from another store."""
+"""Runs of a bucket that are pinned, removed, or come whole from another store. Apart from what every run
+needs, as few are pinned, removed or moved.
+"""
 
 from __future__ import annotations
 

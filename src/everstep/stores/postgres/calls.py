@@ -1,4 +1,6 @@
-"""The statements of the hot path, sent without what the driver does for any statement."""
+"""The statements of the hot path, sent without what the driver does for any statement. Apart from all other
+statements, which the driver prepares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claiming runs: one that is named, or those whose turn it is."""
+"""Claiming runs: one that is named, or those whose turn it is. Apart from the tables, as only workers ask."""
 
 from __future__ import annotations
 

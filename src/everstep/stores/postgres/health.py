@@ -1,4 +1,4 @@
-"""What a PostgreSQL keeps, and what it can lose, as it is set up now."""
+"""What a PostgreSQL keeps, and what it can lose, as it is set up now. Apart, as only `doctor` asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that come whole from another store."""
+"""Runs that come whole from another store. Apart, as few stores are ever restored into."""
 
 from __future__ import annotations
 

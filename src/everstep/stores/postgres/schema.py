@@ -1,4 +1,5 @@
-"""The tables: making them, bringing them up to date, and refusing those we cannot use.
+"""The tables: making them, bringing them up to date, and refusing those we cannot use. Apart from the store,
+as it is needed once when that opens.
 
 A migration only adds, so that workers of the version before go on while newer ones are started. Functions
 carry a number and are never changed. A migration that older clients cannot live with says so in a line

@@ -1,4 +1,5 @@
-"""Hearing of writes: LISTEN on a connection of its own, and slow polling for what is not announced.
+"""Hearing of writes: LISTEN on a connection of its own, and slow polling for what is not announced. Apart
+from the pool, as it has a connection of its own.
 
 Only what makes a run due is told of with NOTIFY, whose commits wait for each other; a step only takes a
 number from a sequence. It is taken before the step can be seen, so it counts again whenever a transaction of

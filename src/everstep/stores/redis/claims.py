@@ -1,4 +1,6 @@
-"""Which runs a client gets: decided here on what their rows say, given by a script if they still say so."""
+"""Which runs a client gets: decided here on what their rows say, given by a script if they still say so.
+Apart from the records, as only workers ask.
+"""
 
 from __future__ import annotations
 

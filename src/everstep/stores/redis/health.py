@@ -1,4 +1,4 @@
-"""What a Redis keeps, and what it can lose, as it is set up now."""
+"""What a Redis keeps, and what it can lose, as it is set up now. Apart, as only `doctor` asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs that come whole from another store, as the script takes them."""
+"""Runs that come whole from another store, as the script takes them. Apart, as few stores are ever restored
+into.
+"""
 
 from __future__ import annotations
 

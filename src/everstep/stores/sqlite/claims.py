@@ -1,4 +1,4 @@
-"""Which runs are due, and whose turn it is."""
+"""Which runs are due, and whose turn it is. Apart from the other tables, as only workers ask."""
 
 from __future__ import annotations
 

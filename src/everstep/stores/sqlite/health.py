@@ -1,4 +1,4 @@
-"""What a SQLite file keeps, and what it can lose."""
+"""What a SQLite file keeps, and what it can lose. Apart, as only `doctor` asks."""
 
 from __future__ import annotations
 

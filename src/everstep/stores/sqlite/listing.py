@@ -1,4 +1,6 @@
-"""Lists of runs, each read by the index that fits what is asked for."""
+"""Lists of runs, each read by the index that fits what is asked for. Apart from the store, as the choice of
+an index is its own matter.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of checkpoints, apart from putting them."""
+"""The table of checkpoints, apart from putting them. Apart from the hot path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of waits."""
+"""The table of waits. Apart from that of runs."""
 
 from __future__ import annotations
 

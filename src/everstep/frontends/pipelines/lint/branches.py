@@ -1,4 +1,6 @@
-"""What is wrong, or odd, about the branches of a pipeline: where they meet, and where else they lead."""
+"""What is wrong, or odd, about the branches of a pipeline: where they meet, and where else they lead. Apart
+as one of the parts of `rules`.
+"""
 
 from __future__ import annotations
 

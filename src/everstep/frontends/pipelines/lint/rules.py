@@ -1,4 +1,6 @@
-"""What is wrong, or odd, about a pipeline before it runs: the rules of both dialects, each once."""
+"""What is wrong, or odd, about a pipeline before it runs: the rules of both dialects, each once.
+Apart from building, which goes on only when nothing is wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is wrong, or odd, about the attributes of a pipeline: their values, and those that are missing."""
+"""What is wrong, or odd, about the attributes of a pipeline: their values, and those that are missing. Apart
+as one of the parts of `rules`.
+"""
 
 from __future__ import annotations
 

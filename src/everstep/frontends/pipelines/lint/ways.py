@@ -1,4 +1,6 @@
-"""What is wrong, or odd, about the edges of a pipeline: conditions, labels of choices, ways for failures."""
+"""What is wrong, or odd, about the edges of a pipeline: conditions, labels of choices, ways for failures.
+Apart as one of the parts of `rules`.
+"""
 
 from __future__ import annotations
 

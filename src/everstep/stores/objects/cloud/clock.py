@@ -1,4 +1,6 @@
-"""The clock of a server that tells the time only by when something was written."""
+"""The clock of a server that tells the time only by when something was written. Apart from the bucket, which
+folders have without it.
+"""
 
 from __future__ import annotations
 

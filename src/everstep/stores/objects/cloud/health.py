@@ -1,4 +1,4 @@
-"""What a bucket keeps, and what it can lose, as far as it tells."""
+"""What a bucket keeps, and what it can lose, as far as it tells. Apart, as only `doctor` asks."""
 
 from __future__ import annotations
 

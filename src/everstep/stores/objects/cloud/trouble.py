@@ -1,4 +1,6 @@
-"""What goes wrong with a bucket, in plain words. What a server says is not quoted: it may hold signatures."""
+"""What goes wrong with a bucket, in plain words. What a server says is not quoted: it may hold signatures.
+Apart from the calls, so that each error is named once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A number in a file that is another one after every write, for all processes of one machine."""
+"""A number in a file that is another one after every write, for all processes of one machine. Apart from the
+files of runs, none of which it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A folder as a bucket: files that appear whole under names that are taken only once.
+"""A folder as a bucket: files that appear whole under names that are taken only once. Apart from `readable`,
+which adds files for people to it.
 
 An object is written aside, synced, and linked to its name, which the file system refuses if that is taken;
 then its folder is synced. Replacing or removing one needs a lock. The folder `.everstep` has the locks

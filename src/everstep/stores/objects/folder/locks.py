@@ -1,4 +1,6 @@
-"""Locks in files, which hold across threads, processes and the machines that share a folder."""
+"""Locks in files, which hold across threads, processes and the machines that share a folder. Apart from the
+bucket as what a system gives.
+"""
 
 from __future__ import annotations
 

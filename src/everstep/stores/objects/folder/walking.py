@@ -1,4 +1,4 @@
-"""The names of the files below a folder, as objects are called."""
+"""The names of the files below a folder, as objects are called. Apart from the bucket, as it only reads."""
 
 from __future__ import annotations
 

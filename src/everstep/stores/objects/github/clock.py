@@ -1,4 +1,4 @@
-"""The time by GitHub's clock, as its answers tell it."""
+"""The time by GitHub's clock, as its answers tell it. Apart from the calls, which each tell it the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commits of a branch: one that changes many files at once, and when each file was last written."""
+"""Commits of a branch: one that changes many files at once, and when each file was last written. Apart from
+the bucket, which knows files and no branches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a repository says of itself: who may write, how many calls are left, and who may read."""
+"""What a repository says of itself: who may write, how many calls are left, and who may read. Apart, as only
+`doctor` asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commits of a repository say."""
+"""What the commits of a repository say. Apart as words that people read in the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files for people in a repository: many in one commit, seldom, and not while few calls are left."""
+"""Files for people in a repository: many in one commit, seldom, and not while few calls are left. Apart from
+`told`, which says what is to be written.
+"""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from everstep import Breaker, Context, Flow, Node, ifelse, parallel, route, wait
 from everstep.graph.author.node import Gate
 from everstep.graph.author.node_options import NODE_OPTIONS
 from everstep.graph.author.options import TABLE, Of, Place, Verdict
-from tests.unit.graph.option_table import page
+from tests.unit.graph.options.option_table import page
 
-PAGE = Path(__file__).parents[3] / "docs/reference/options.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/options.md"
 
 
 def parameters(*functions: Callable[..., Any]) -> set[str]:
@@ -57,7 +57,7 @@ def test_every_option_has_a_row_and_every_row_is_an_option(of: Of) -> None:
 
 def test_the_page_of_the_docs_is_the_table() -> None:
     assert PAGE.read_text(encoding="utf-8").endswith(page().strip() + "\n"), (
-        "Run `python -m tests.unit.graph.option_table` and put what it prints in the place of the tables."
+        "Run `python -m tests.unit.graph.options.option_table` and put what it prints in place of the tables."
     )
 
 

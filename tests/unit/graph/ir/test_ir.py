@@ -25,8 +25,8 @@ from everstep.graph.ir.check import schema
 from everstep.model.durability import DurabilityMode
 from everstep.testing import ManualClock
 from everstep.types import Profile, Registry
-from tests.unit.graph import ir_flows
-from tests.unit.graph.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
+from tests.unit.graph.ir import ir_flows
+from tests.unit.graph.ir.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
 from tests.unit.properties.flows import Built, Case, cases
 
 SCHEMA = schema()
@@ -275,7 +275,7 @@ def test_an_identifier_that_cannot_be_ones_own_is_refused(identifier: Any) -> No
 
 
 def test_functions_are_called_by_module_and_name_if_that_leads_to_them() -> None:
-    assert plain.to_ir()["nodes"][0]["identifier"] == "tests.unit.graph.ir_flows:add"
+    assert plain.to_ir()["nodes"][0]["identifier"] == "tests.unit.graph.ir.ir_flows:add"
 
 
 def test_functions_that_no_name_leads_to_are_called_by_their_place_too() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from everstep import Flow
 from everstep.errors import BadRequest, IrInvalid
 from everstep.graph.ir.check import schema
-from tests.unit.graph import ir_flows
-from tests.unit.graph.ir_flows import EXAMPLES, add, plain
+from tests.unit.graph.ir import ir_flows
+from tests.unit.graph.ir.ir_flows import EXAMPLES, add, plain
 
 VALIDATOR = jsonschema_rs.Draft202012Validator(schema())
 
@@ -279,7 +279,7 @@ def test_an_ir_that_is_too_deep_is_refused() -> None:
 
 @pytest.mark.parametrize("thing", [int, 3, "add", plain.as_node(), max, ir_flows.waits["pause"]])
 def test_a_registry_that_has_no_function_is_told_so(thing: Any) -> None:
-    assert faults_of(plain.to_ir(), plain.functions() | {"tests.unit.graph.ir_flows:add": thing})
+    assert faults_of(plain.to_ir(), plain.functions() | {"tests.unit.graph.ir.ir_flows:add": thing})
 
 
 @pytest.mark.parametrize("registry", [None, [], 3, "add"])

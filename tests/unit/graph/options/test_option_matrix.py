@@ -14,8 +14,8 @@ from everstep.errors import EverstepError
 from everstep.graph.author.options import INNER, TABLE, Of, Option, Place, Verdict
 from everstep.graph.check.diagnostics import Diagnostics
 from everstep.graph.compile.plan import deep_nodes
-from tests.unit.graph.option_samples import BEHIND, SAMPLES, Life, Sample
-from tests.unit.graph.option_worlds import flow_in, seen_in
+from tests.unit.graph.options.option_samples import BEHIND, SAMPLES, Life, Sample
+from tests.unit.graph.options.option_worlds import flow_in, seen_in
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 GUARDS = {(option.of, option.name) for option in TABLE if option.of is Of.BREAKER and option.name != "nodes"}

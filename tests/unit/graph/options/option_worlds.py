@@ -16,7 +16,7 @@ from everstep.results import Event, RunResult
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
-from tests.unit.graph.option_samples import Life, Part, Sample, extra
+from tests.unit.graph.options.option_samples import Life, Part, Sample, extra
 
 RUN = "run-1"
 LEASE = timedelta(seconds=30)

@@ -23,7 +23,7 @@ from everstep.graph.author.node_options import NODE_OPTIONS, NodeOptions, OnUnkn
 from everstep.graph.author.wiring import JoinKind, PolicyKind
 from everstep.graph.ir.check import schema
 from everstep.model import enums
-from tests.unit.graph.ir_flows import EXAMPLES, plain
+from tests.unit.graph.ir.ir_flows import EXAMPLES, plain
 
 SCHEMA = schema()
 
@@ -170,7 +170,7 @@ def test_ids_of_nodes_are_what_they_always_were() -> None:
 def test_another_process_writes_the_same(seed: str) -> None:
     code = """
         import hashlib, json
-        from tests.unit.graph.ir_flows import EXAMPLES
+        from tests.unit.graph.ir.ir_flows import EXAMPLES
         print(hashlib.sha256(json.dumps([f.to_ir() for f in EXAMPLES]).encode()).hexdigest())
     """
     done = subprocess.run(
