@@ -4,7 +4,7 @@ needs, as few are pinned, removed or moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
@@ -305,39 +305,3 @@ def _chunks(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:
 
 def _erased_name(standing: Standing) -> str:
     return names.erased_name(standing.erased_order, standing.row.flow_id, standing.row.run_id)
-
-
-class KeepingCalls:
-    """The part of the store that pins, removes and restores runs."""
-
-    keeping: Keeping
-
-    async def _aside(self, work: Callable[[], T]) -> T:
-        raise NotImplementedError
-
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        return await self._aside(lambda: self.keeping.erase(run_id, head, reason, summary))
-
-    async def tombstone(self, run_id: str) -> Tombstone | None:
-        return await self._aside(lambda: self.keeping.tombstone(run_id))
-
-    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
-        return await self._aside(lambda: self.keeping.tombstones(wanted))
-
-    async def forget(self, run_ids: Sequence[str]) -> int:
-        return await self._aside(lambda: self.keeping.forget(run_ids))
-
-    async def pin(self, run_id: str, reason: str | None) -> bool:
-        return await self._aside(lambda: self.keeping.pin(run_id, reason))
-
-    async def note(self, removal: Removal) -> None:
-        await self._aside(lambda: self.keeping.note(removal))
-
-    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
-        return await self._aside(lambda: self.keeping.removals(limit, before))
-
-    async def tidy(self, *, limit: int = 1000) -> int:
-        return await self._aside(lambda: self.keeping.tidy(limit))
-
-    async def restore(self, run: WholeRun) -> Restored:
-        return await self._aside(lambda: self.keeping.restore(run))

@@ -69,6 +69,24 @@ class Scribe:
         self._is_closing = False
         self._has_complained = False
 
+    def created(self, name: str, data: bytes) -> None:
+        """Tell of an object that is new in the bucket."""
+        if name.startswith(names.RUNS):
+            self.note(name, data)
+
+    def replaced(self, name: str) -> None:
+        """Tell anew of an object with other bytes: values that were removed must not stay in the files."""
+        if name.startswith(names.RUNS):
+            self.note_change(name)
+
+    def removed(self, gone: Iterable[str]) -> None:
+        """Tell of objects that are gone. A run that is no longer marked as live halts or has ended."""
+        for name in gone:
+            if name.startswith(names.LIVE):
+                self.hasten()
+            elif name.startswith(names.RUNS):
+                self.note_change(name)
+
     def note(self, name: str, data: bytes) -> None:
         """Write what an entry of a log tells, soon."""
         with self._lock:

@@ -13,8 +13,11 @@ from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
+from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
+from everstep.ports.restoring import Restored, WholeRun
+from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -35,7 +38,7 @@ from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.claims import Claims, Wish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
-from everstep.stores.objects.keeping import Keeping, KeepingCalls
+from everstep.stores.objects.keeping import Keeping
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import Listing
 from everstep.stores.objects.logs import BucketLogs, Logs
@@ -61,7 +64,7 @@ class Reported(msgspec.Struct, frozen=True):
 _reports = msgspec.msgpack.Decoder(Reported)
 
 
-class ObjectStore(KeepingCalls):
+class ObjectStore:
     """Keeps each run as a log of objects, each written once; the slower writer looks and judges again."""
 
     capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
@@ -254,6 +257,33 @@ class ObjectStore(KeepingCalls):
         line = self.lines.fresh(run_id)
         self._watch.want(run_id, 0 if line.head is None else line.head.place)
         return self.lines.row(line)
+
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        return await self._aside(lambda: self.keeping.erase(run_id, head, reason, summary))
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        return await self._aside(lambda: self.keeping.tombstone(run_id))
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        return await self._aside(lambda: self.keeping.tombstones(wanted))
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        return await self._aside(lambda: self.keeping.forget(run_ids))
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        return await self._aside(lambda: self.keeping.pin(run_id, reason))
+
+    async def note(self, removal: Removal) -> None:
+        await self._aside(lambda: self.keeping.note(removal))
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        return await self._aside(lambda: self.keeping.removals(limit, before))
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return await self._aside(lambda: self.keeping.tidy(limit))
+
+    async def restore(self, run: WholeRun) -> Restored:
+        return await self._aside(lambda: self.keeping.restore(run))
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         return await self._aside(lambda: self._listing.runs(wanted))

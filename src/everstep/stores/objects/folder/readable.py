@@ -11,8 +11,6 @@ from everstep.stores.objects.folder.fitness import CONTROL
 from everstep.stores.objects.scribe import Scribe
 from everstep.stores.objects.unwritten import Unwritten
 
-_LOGS = "runs/"
-
 
 class ReadableFolder(Folder):
     """A folder that also keeps each checkpoint as JSON, written shortly after the object that counts."""
@@ -28,26 +26,20 @@ class ReadableFolder(Folder):
 
     def create(self, name: str, data: bytes) -> bool:
         is_new = super().create(name, data)
-        if is_new and name.startswith(_LOGS):
-            self.scribe.note(name, data)
+        if is_new:
+            self.scribe.created(name, data)
         return is_new
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
-        """Replace an object, and what the files tell of it: values that were removed must not stay there."""
         is_new = super().swap(name, data, tag)
-        if is_new and name.startswith(_LOGS):
-            self.scribe.note_change(name)
+        if is_new:
+            self.scribe.replaced(name)
         return is_new
 
     def delete(self, names_: Iterable[str]) -> None:
         gone = list(names_)
         super().delete(gone)
-        # A run that is no longer marked as live halts or has ended.
-        if any(name.startswith(names.LIVE) for name in gone):
-            self.scribe.hasten()
-        for name in gone:
-            if name.startswith(_LOGS):
-                self.scribe.note_change(name)
+        self.scribe.removed(gone)
 
     def close(self) -> None:
         self.scribe.flush()

@@ -9,7 +9,7 @@ import httpx2
 from everstep.ports.system import Clock
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.github.address import Address
-from everstep.stores.objects.github.bucket import LOGS, GithubBucket
+from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.stores.objects.github.scribe import GithubScribe
 
 
@@ -24,26 +24,20 @@ class ReadableRepository(GithubBucket):
 
     def create(self, name: str, data: bytes) -> bool:
         is_new = super().create(name, data)
-        if is_new and name.startswith(LOGS):
-            self.scribe.note(name, data)
+        if is_new:
+            self.scribe.created(name, data)
         return is_new
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
-        """Replace an object, and what the files tell of it: values that were removed must not stay there."""
         is_new = super().swap(name, data, tag)
-        if is_new and name.startswith(LOGS):
-            self.scribe.note_change(name)
+        if is_new:
+            self.scribe.replaced(name)
         return is_new
 
     def delete(self, names_: Iterable[str]) -> None:
         gone = list(names_)
         super().delete(gone)
-        # A run that is no longer marked as live halts or has ended.
-        if any(name.startswith(names.LIVE) for name in gone):
-            self.scribe.hasten()
-        for name in gone:
-            if name.startswith(LOGS):
-                self.scribe.note_change(name)
+        self.scribe.removed(gone)
 
     def tell_of(self, heads: Mapping[str, int]) -> int:
         """Write the files, soon, of those of these runs whose newest checkpoint no file tells of."""
