@@ -346,10 +346,45 @@ def execute(told: dict[str, Any]) -> None:
         raise SystemExit(f"only -m and -c are known, not {option}")
 
 
+def run_to_the_end(told: dict[str, Any]) -> NoReturn:
+    """Run a program and do all that Python does at the end of one.
+
+    Only the modules are not taken apart: every page of them would have to be copied for that, which takes
+    longer than most programs do.
+    """
+    code: Any = 0
+    is_interrupted = False
+    try:
+        try:
+            execute(told)
+        finally:
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    except SystemExit as left:
+        code = left.code
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    atexit._run_exitfuncs()
+    sys.modules.pop("__main__", None)
+    gc.collect()  # what the program left behind complains now, as it would at the end of Python
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120
+    if is_interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit((code or 0) & 0xFF)
+
+
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     preload()
-    execute(serve(line))
+    run_to_the_end(serve(line))
 
 
 if __name__ == "__main__":
