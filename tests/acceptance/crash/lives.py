@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -55,6 +56,7 @@ SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING}
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 if IS_SOAK:
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **EXAMPLES}
+MOST_PLACES = 25
 FILES = "file:"
 """In place of a server: a folder in each place."""
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -204,15 +206,41 @@ def main(work: str, name: str, where: str, at: str | None = None) -> None:
 
 def in_child(work: str, name: str, folder: Path, at: str | None, *, afresh: bool = False) -> Facts:
     """Do `main` in a process of its own, forked or `afresh`; return how it ended and what it came across."""
+    forget(folder)
+    arguments = [work, name, str(folder), *([at] if at is not None else [])]
+    pid = started(arguments) if afresh else forked(lambda: attempt(arguments))
+    _, status = os.waitpid(pid, 0)
+    return found_in(folder, at, pid, os.waitstatus_to_exitcode(status))
+
+
+def in_one_child(work: str, name: str, lives: Sequence[tuple[Path, str | None]]) -> list[Facts]:
+    """Do `main` in several places, one after the other, in one forked process: none of these lives is killed.
+
+    To resume where another process died takes a process that knows nothing of that one, and this is such a
+    process for each of the places. A process for each would only copy the same memory again and again.
+    """
+    for folder, _ in lives:
+        forget(folder)
+    arguments = [[work, name, str(folder), *([at] if at is not None else [])] for folder, at in lives]
+    pid = forked(lambda: max([attempt(each) for each in arguments], default=0))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return [
+        found_in(folder, at, pid, 0 if (folder / "outcome.json").exists() else code) for folder, at in lives
+    ]
+
+
+def forget(folder: Path) -> None:
+    """Remove what an earlier life said of itself."""
     for stale in ("outcome.json", "recorded.json", "error.txt"):
         (folder / stale).unlink(missing_ok=True)
-    arguments = [work, name, str(folder), *([at] if at is not None else [])]
-    pid = started(arguments) if afresh else forked(arguments)
-    _, status = os.waitpid(pid, 0)
+
+
+def found_in(folder: Path, at: str | None, pid: int, code: int) -> Facts:
+    """Return what a life left behind."""
     outcome, recorded, error = (folder / f for f in ("outcome.json", "recorded.json", "error.txt"))
     return {
         "at": at,
-        "exit": os.waitstatus_to_exitcode(status),
+        "exit": code,
         "trace": [line for line in read_trace(folder / "trace.jsonl") if line["pid"] == pid],
         "error": error.read_text() if error.exists() else None,
         "recorded": json.loads(recorded.read_text()) if recorded.exists() else [],
@@ -220,19 +248,26 @@ def in_child(work: str, name: str, folder: Path, at: str | None, *, afresh: bool
     }
 
 
-def forked(arguments: list[str]) -> int:
-    """Start `main` in a fork of this process, which has no threads; a hundred kills cost no imports."""
+def forked(work: Callable[[], int]) -> int:
+    """Start some work in a fork of this process, which has no threads; a hundred kills cost no imports."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            main(*arguments)
-            code = 0
-        except BaseException:
-            Path(arguments[2], "error.txt").write_text(traceback.format_exc())
+            code = work()
         finally:
             os._exit(code)
     return pid
+
+
+def attempt(arguments: list[str]) -> int:
+    """Do `main`; return 1 and leave word if it fails."""
+    try:
+        main(*arguments)
+    except BaseException:
+        Path(arguments[2], "error.txt").write_text(traceback.format_exc())
+        return 1
+    return 0
 
 
 def started(arguments: list[str]) -> int:
@@ -248,6 +283,28 @@ def lives(work: str, name: str, folder: Path, *deaths: str | None, afresh: bool 
         return [in_child(work, name, Path(place), at, afresh=afresh) for at in deaths]
 
 
+@contextmanager
+def places(folder: Path, count: int) -> Iterator[list[Path]]:
+    """Make several places."""
+    with ExitStack() as stack:
+        yield [Path(stack.enter_context(TemporaryDirectory(dir=folder))) for _ in range(count)]
+
+
+def killed_at(points: Sequence[str], name: str, folder: Path) -> Iterator[list[Facts]]:
+    """Kill a run at each of these points, each time in a process of its own, and resume it."""
+    for some in batched(points):
+        with places(folder, len(some)) as here:
+            first = [in_child("run", name, place, at) for place, at in zip(here, some, strict=True)]
+            last = in_one_child("run", name, [(place, None) for place in here])
+        yield from map(list, zip(first, last, strict=True))
+
+
+def batched(points: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield as many points at a time as there may be places in memory."""
+    for start in range(0, len(points), MOST_PLACES):
+        yield points[start : start + MOST_PLACES]
+
+
 def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     """Kill at every point of the first life; after some of those also at every point of the second.
 
@@ -257,9 +314,9 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     cases = [lives("run", name, folder, None)]
     points = points_of(cases[0][0])
     middle = points[len(points) // 2] if points else None
-    for at in points:
-        case = lives("run", name, folder, at, None)
+    for case in list(killed_at(points, name, folder)):
         cases.append(case)
+        at = case[0]["at"]
         if deep == "every" or (deep == "middle" and at == middle):
             cases += [lives("run", name, folder, at, then, None) for then in points_of(case[-1])]
     if deep != "none" or IS_SOAK:
@@ -270,10 +327,8 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
 def at_nodes(name: str, folder: Path) -> list[list[Facts]]:
     """Kill at the beginning of every node, one at a time."""
     [whole] = lives("run", name, folder, None)
-    return [
-        [whole],
-        *(lives("run", name, folder, at, None) for at in points_of(whole) if at.startswith("before body")),
-    ]
+    nodes = [at for at in points_of(whole) if at.startswith("before body")]
+    return [[whole], *killed_at(nodes, name, folder)]
 
 
 def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
@@ -281,7 +336,12 @@ def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
     [whole] = lives("run", name, folder, None)
     own = ("body", "spool", "unspool")  # what no store replies to
     writes = [p for p in points_of(whole) if p.startswith("after") and p.split()[1] not in own]
-    return [[whole], *(lives("lost", name, folder, at) for at in writes)]
+    cases = [[whole]]
+    for some in batched(writes):
+        with places(folder, len(some)) as here:
+            found = in_one_child("lost", name, list(zip(here, some, strict=True)))
+            cases += [[life] for life in found]
+    return cases
 
 
 def points_of(life: Facts) -> list[str]:
