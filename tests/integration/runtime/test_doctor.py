@@ -79,7 +79,7 @@ def test_a_redis_is_measured_and_left_as_it_was(server: ValkeyServer, admin: red
     assert found.server.startswith(("Valkey ", "Redis "))
     assert (found.durable, found.single_writer, found.can_write) == (True, True, True)
     assert found.write_ms is not None and 0 < found.write_ms <= (found.slowest_ms or 0)
-    assert found.skew_seconds is not None and abs(found.skew_seconds) < 1
+    assert found.skew_seconds is not None and abs(found.skew_seconds) < 10
 
 
 def test_a_clock_that_goes_wrong_is_told(server: ValkeyServer) -> None:
@@ -89,7 +89,7 @@ def test_a_clock_that_goes_wrong_is_told(server: ValkeyServer) -> None:
 
     with Host(server.url, clock=Slow()) as host:
         found = host.storage.doctor()
-    assert found.skew_seconds is not None and 299 < found.skew_seconds < 301
+    assert found.skew_seconds is not None and 290 < found.skew_seconds < 310
     assert any("s ahead of this machine's" in finding.text for finding in found.findings)
 
 

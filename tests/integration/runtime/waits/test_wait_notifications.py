@@ -200,13 +200,13 @@ def test_one_that_was_notified_is_not_told_again_and_keeps_a_token_that_works(
 def test_one_that_was_notified_before_another_took_too_long_is_not_told_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announce, "TIME_TO_TELL", timedelta(seconds=0.1))
+    monkeypatch.setattr(announce, "TIME_TO_TELL", timedelta(seconds=1))  # enough for one on a busy machine
     clock = ManualClock()
     told: list[Notice] = []
 
     async def run() -> None:
         notifiers = {"boss": told.append, "clerk": never}
-        async with AsyncHost(url, clock=clock, notifiers=notifiers) as host, asyncio.timeout(10):
+        async with AsyncHost(url, clock=clock, notifiers=notifiers) as host, asyncio.timeout(60):
             await host.run(BOTH, run_id="A")
             clock.advance(60)
             await host.resume("A", BOTH)

@@ -52,7 +52,11 @@ def test_the_suite_behind_the_pooler_is_part_of_the_whole() -> None:
     assert all(issubclass(StoreConformance, part) for part in TestPooled.__bases__)
 
 
-def test_a_worker_hears_of_work_though_it_cannot_listen(pooler: Pooler) -> None:
+def test_a_worker_hears_of_work_though_it_cannot_listen(
+    pooler: Pooler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.runtime.workers.worker.POLL", 3600.0)  # it does not look by itself
+
     @node(output="b")
     def add(a: int) -> int:
         return a + 1
@@ -64,12 +68,12 @@ def test_a_worker_hears_of_work_though_it_cannot_listen(pooler: Pooler) -> None:
             working = asyncio.ensure_future(host.work([flow]))
             await asyncio.sleep(0.5)  # it rests
             await host.start(flow, {"a": 1}, run_id="r")
-            async with asyncio.timeout(3):  # well before it would look by itself
+            async with asyncio.timeout(60):
                 while (await host.info("r")).status is not Status.HALTED:
                     await asyncio.sleep(0.02)
             [asked] = await host.waits("r")
             await host.answer(asked.id, {"approved": True})
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(60):
                 while (await host.info("r")).status is not Status.COMPLETED:
                     await asyncio.sleep(0.02)
             working.cancel()

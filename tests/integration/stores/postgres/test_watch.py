@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 import psycopg
 import pytest
@@ -37,8 +38,9 @@ def watch(client: Client, postgres_url: str) -> Iterator[Watch]:
     watching.close()
 
 
-def soon(is_so: Callable[[], bool], *, within: float = 5.0) -> bool:
-    ends = time.monotonic() + within
+def soon(is_so: Callable[[], bool]) -> bool:
+    """Wait for other threads and processes: long enough for a machine that has much to do."""
+    ends = time.monotonic() + 60.0
     while not is_so() and time.monotonic() < ends:
         time.sleep(0.005)
     return is_so()
@@ -79,17 +81,27 @@ def test_every_write_takes_a_number(client: Client, postgres_url: str) -> None:
         assert written() > before, name
 
 
-def test_work_is_heard_of_before_anybody_looks(client: Client, watch: Watch) -> None:
-    delays: list[float] = []
-    for number in range(5):
-        before = watch.count()
-        time.sleep(1.2 * LOOK)  # what was written before has been looked at twice
-        before = watch.count()
-        client.admit(f"run-{number}", has_lease=False)
-        began = time.monotonic()
-        assert soon(lambda seen=before: watch.count() != seen)  # type: ignore[misc]  # a lambda with a default
-        delays.append(time.monotonic() - began)
-    assert min(delays) < LOOK / 4, delays
+def test_work_is_heard_of_before_anybody_looks(
+    client: Client, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.stores.postgres.watch.LOOK", 3600.0)
+    numbers = itertools.count()
+
+    def admit() -> None:
+        client.admit(f"run-{next(numbers)}", has_lease=False)
+
+    before = watch.count()
+
+    def is_heard() -> bool:
+        admit()  # again and again: on a busy machine the first one may come before it listens
+        return watch.count() != before
+
+    assert soon(is_heard)
+    closing = threading.Thread(target=watch.close)
+    closing.start()
+    while closing.is_alive():  # it would look at whether it is closed in an hour, or when it hears of work
+        admit()
+        closing.join(0.02)
 
 
 def test_a_step_is_seen_though_it_is_not_announced(client: Client, watch: Watch) -> None:
@@ -150,28 +162,29 @@ def test_the_name_of_a_channel_is_short_and_that_of_one_schema(postgres_url: str
     assert channel_of(address) != channel_of(address._replace(schema="other"))
 
 
-def test_a_resting_worker_takes_a_run_at_once(postgres_url: str) -> None:
+def test_a_resting_worker_takes_a_run_without_looking_for_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.runtime.workers.worker.POLL", 3600.0)
+
     @node(output="b")
     def add(a: int) -> int:
         return a + 1
 
     flow = Flow("f", [add], durability="strong")
 
-    async def work() -> float:
+    async def work() -> None:
         async with AsyncHost(postgres_url) as host, AsyncHost(postgres_url) as elsewhere:
             working = asyncio.ensure_future(host.work([flow]))
-            await asyncio.sleep(1)  # it rests
-            began = time.monotonic()
-            await elsewhere.start(flow, {"a": 1}, run_id="r")
-            async with asyncio.timeout(10):
-                while (await elsewhere.info("r")).status is not Status.COMPLETED:
-                    await asyncio.sleep(0.01)
-            took = time.monotonic() - began
+            for run_id in ("first", "second"):  # once the first has ended, it rests
+                await elsewhere.start(flow, {"a": 1}, run_id=run_id)
+                async with asyncio.timeout(60):
+                    while (await elsewhere.info(run_id)).status is not Status.COMPLETED:
+                        await asyncio.sleep(0.01)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
-            return took
 
-    assert asyncio.run(work()) < timedelta(seconds=2).total_seconds()
+    asyncio.run(work())
 
 
 def test_a_watch_that_is_not_asked_listens_no_more_until_it_is(

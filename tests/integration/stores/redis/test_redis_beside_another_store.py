@@ -265,7 +265,10 @@ def test_a_run_that_is_driven_or_cancelled_by_name_is_in_the_queue_no_more(
         assert queue.waiting() == []
 
 
-def test_workers_hear_of_runs_through_the_queue_and_take_them_out(tmp_path: Path, redis_url: str) -> None:
+def test_workers_hear_of_runs_through_the_queue_and_take_them_out(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.runtime.workers.worker.POLL", 3600.0)  # it does not look by itself
     shop = Shop()
 
     async def work() -> None:
@@ -278,7 +281,7 @@ def test_workers_hear_of_runs_through_the_queue_and_take_them_out(tmp_path: Path
             for done, run_id in enumerate(("A", "B"), 1):
                 await asyncio.sleep(0.2)  # until the worker has nothing to do
                 await other.start(shop.flow, run_id=run_id, channel={"log": ["created"]})
-                async with asyncio.timeout(4):  # sooner than a worker looks by itself
+                async with asyncio.timeout(60):
                     while worker.stats.completed < done:
                         await asyncio.sleep(0.01)
             worker.stop()

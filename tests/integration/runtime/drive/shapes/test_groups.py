@@ -560,15 +560,17 @@ def test_nothing_of_a_cancelled_inner_flow_runs_after_a_resume(host: Host) -> No
         calls.append("first")
         return 1
 
+    under_way = asyncio.Event()
+
     @node(output="z")
     async def never(y: int) -> int:
-        await asyncio.sleep(60)
+        under_way.set()
+        await asyncio.Event().wait()
         return y
 
     @node
     async def quick() -> str:
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await under_way.wait()
         return "quick"
 
     @node
