@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.servers.github import GithubServer, fresh_token, new_repository
 from tests.servers.postgres import PostgresServer, emptying, fresh_schema
@@ -26,9 +26,13 @@ from tests.servers.valkey import ValkeyServer, fresh_prefix
 MEMORY = Path("/dev/shm")
 
 # The first tier tries the same examples each time: it fails by a change, not by luck. Soaks try others.
-settings.register_profile("seeded", derandomize=True, database=None)
-if os.environ.get("EVERSTEP_SOAK") != "1":
-    settings.load_profile("seeded")
+SLOW_MACHINE = [HealthCheck.too_slow]
+"""A busy machine makes and tries examples slowly; that says nothing about what is tested."""
+settings.register_profile(
+    "seeded", derandomize=True, database=None, deadline=None, suppress_health_check=SLOW_MACHINE
+)
+settings.register_profile("random", deadline=None, suppress_health_check=SLOW_MACHINE)
+settings.load_profile("random" if os.environ.get("EVERSTEP_SOAK") == "1" else "seeded")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: nothing could be interrupted.
