@@ -1,17 +1,22 @@
-"""The architecture in two tables: which layer may import which, and which third-party packages it may use."""
+"""The architecture in tables: which layer may import which, which of its rooms know each other, and which
+third-party packages they may use.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
 from tests.architecture.sources import Source, everstep_sources
 
 # A layer is the first package or module below `everstep`; `__init__` is what `import everstep` gives.
-# Every layer may import itself and the standard library. A dotted entry opens only that module of a layer.
+# Every layer may import the standard library, and itself as far as `BETWEEN_ROOMS` says. A dotted entry opens
+# only that module of a layer; a dotted key is what a room may import besides what its layer may.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "on_demand": set(),
@@ -50,9 +55,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "ports",
         "runtime",
         "registry",
-        "frontends",
         "on_demand",
     },
+    "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
     "migrate": {"graph"},
@@ -113,18 +118,69 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 
+# A room may import itself and the modules of the packages around it. Of the other rooms of its layer:
+BETWEEN_ROOMS: dict[str, str] = {
+    # The command line: words come in by `args`, go out by `view`.
+    "cli": "view",
+    "cli.view": "args",
+    "cli.live": "view",
+    "cli.bench": "args view",
+    "cli.demo": "args view",
+    "cli.commands.author": "args view",
+    "cli.commands.fleet": "args view commands.runs",
+    "cli.commands.runs": "args view live commands.waits",
+    "cli.commands.store": "args view live",
+    "cli.commands.travel": "args view commands.runs",
+    "cli.commands.waits": "args view",
+    "client": "groups",
+    "client.groups": "exports",
+    "frontends.backends": "pipelines",
+    "frontends.pipelines": "dot pipelines.lint",
+    "frontends.pipelines.lint": "dot",
+    "graph.author": "check compile ir",
+    "graph.check": "author compile",
+    "graph.compile": "author check",
+    "graph.draw": "author check compile",
+    "graph.ir": "author check compile",
+    # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
+    "runtime": "drive guards outage waits workers integrity travel",
+    "runtime.drive": "guards outage waits workers",
+    "runtime.guards": "drive workers",
+    "runtime.outage": "drive",
+    "runtime.waits": "drive guards outage workers",
+    "runtime.workers": "outage waits",
+    "runtime.bundles": "outage waits workers retention",
+    "runtime.integrity": "drive outage travel",
+    "runtime.retention": "drive outage",
+    "runtime.travel": "drive outage waits",
+    "server": "api pages",
+    # No store knows another, but `memory:` is a store of objects.
+    "stores.memory": "objects",
+    "testing": "conformance",
+}
+
+# By layer, and by room what only that room may use.
 MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"backports", "cryptography", "msgspec"},
-    "graph": {"msgspec", "typing_extensions"},  # the latter only for type checkers, which bring it along
-    "frontends": {"httpx2", "msgspec"},
+    "graph": {"msgspec"},
+    "graph.author": {"typing_extensions"},  # only for type checkers, which bring it along
+    "frontends": {"msgspec"},
+    "frontends.backends": {"httpx2"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},
-    "stores": {"apsw", "httpx2", "msgspec", "obstore", "psycopg", "redis"},
+    "stores": {"msgspec"},
+    "stores.sqlite": {"apsw"},
+    "stores.postgres": {"psycopg"},
+    "stores.redis": {"redis"},
+    "stores.objects.cloud": {"obstore"},
+    "stores.objects.github": {"httpx2"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
     "server": {"msgspec", "starlette", "uvicorn"},
-    "cli": {"click", "rich"},
+    "cli": {"click"},
+    "cli.bench": {"rich"},
+    "cli.live": {"rich"},
 }
 
 
@@ -146,25 +202,52 @@ def imported_names(source: Source) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name.replace(":", ".")
 
 
-def is_allowed(layer: str, name: str) -> bool:
-    """Say whether `layer` may import the dotted `name`."""
+@cache
+def rooms() -> frozenset[str]:
+    """Return every package below `everstep`: `stores`, `stores.sqlite`, …"""
+    return frozenset(
+        source.path.removesuffix("/__init__.py").replace("/", ".")
+        for source in everstep_sources()
+        if source.path.endswith("/__init__.py")
+    )
+
+
+def room_of(module: str) -> str:
+    """Return the innermost room that a dotted name below `everstep` lies in; empty if in none."""
+    while module and module not in rooms():
+        module = module.rpartition(".")[0]
+    return module
+
+
+def around(room: str) -> list[str]:
+    """Return a room, and those that it lies in."""
+    parts = room.split(".")
+    return [".".join(parts[:k]) for k in range(len(parts), 0, -1)]
+
+
+def is_allowed(source: Source, name: str) -> bool:
+    """Say whether a module may import the dotted `name`."""
     top, _, inner = name.partition(".")
+    places = around(".".join(source.package[1:]) or source.layer)
     if top != "everstep":
-        return top in sys.stdlib_module_names or top in MAY_USE.get(layer, set())
+        return top in sys.stdlib_module_names or any(top in MAY_USE.get(place, ()) for place in places)
     target = inner.split(".")[0]
     if target not in MAY_IMPORT:  # `import everstep`, `from everstep import Host`
         target = inner = "__init__"
-    return target == layer or any(
-        inner == entry or inner.startswith(f"{entry}.") for entry in MAY_IMPORT[layer]
-    )
+    if target == source.layer:
+        known = {f"{source.layer}.{name}" for name in BETWEEN_ROOMS.get(places[0], "").split()}
+        return room_of(inner) in {*places, *known, ""}
+    entries = {entry for place in places for entry in MAY_IMPORT.get(place, ())}
+    return any(inner == entry or inner.startswith(f"{entry}.") for entry in entries)
 
 
 def stray_imports(source: Source) -> list[str]:
     """Name each import that the tables do not allow."""
+    place = ".".join(source.package[1:]) or source.layer
     return [
-        f"{source.at(line)}: {source.layer} may not import {name}"
+        f"{source.at(line)}: {place} may not import {name}"
         for line, name in imported_names(source)
-        if not is_allowed(source.layer, name)
+        if not is_allowed(source, name)
     ]
 
 
@@ -177,11 +260,24 @@ def test_every_layer_is_in_the_table() -> None:
 
 
 def test_the_tables_name_known_layers_only() -> None:
+    layers = {source.layer for source in everstep_sources()}
     entries = {entry.split(".")[0] for allowed in MAY_IMPORT.values() for entry in allowed}
-    assert entries | MAY_USE.keys() <= MAY_IMPORT.keys()
+    assert entries <= layers
+    assert MAY_IMPORT.keys() | MAY_USE.keys() | BETWEEN_ROOMS.keys() <= layers | rooms()
 
 
-def test_layers_import_only_what_they_may() -> None:
+def test_the_table_of_rooms_allows_what_is_needed_and_no_more() -> None:
+    needed: dict[str, set[str]] = defaultdict(set)
+    for source in everstep_sources():
+        room = room_of(".".join(source.package[1:]))
+        for _, name in imported_names(source):
+            other = room_of(name.removeprefix("everstep.")) if name.startswith("everstep.") else ""
+            if room and other.split(".")[0] == source.layer and other not in around(room):
+                needed[room].add(other.removeprefix(f"{source.layer}."))
+    assert {room: set(known.split()) for room, known in BETWEEN_ROOMS.items()} == dict(needed)
+
+
+def test_layers_and_rooms_import_only_what_they_may() -> None:
     strays = [stray for source in everstep_sources() for stray in stray_imports(source)]
     assert not strays, "\n".join(strays)
 
@@ -202,10 +298,21 @@ def test_layers_import_only_what_they_may() -> None:
         ("engine/decide.py", "import msgspec"),
         ("runtime/drive/loop.py", "from everstep.stores.sqlite import SqliteStore"),
         ("runtime/drive/loop.py", "import apsw"),
-        ("stores/sqlite.py", "from everstep.engine import decide"),
-        ("stores/sqlite.py", "import everstep.engine"),
-        ("stores/sqlite.py", "from everstep.engine.leases_of_others import take"),
+        ("runtime/drive/loop.py", "fork = on_demand('everstep.runtime.travel.fork:fork')"),
+        ("runtime/retention/erase.py", "from everstep.runtime.bundles import export"),
+        ("stores/sqlite/a.py", "from everstep.engine import decide"),
+        ("stores/sqlite/a.py", "import everstep.engine"),
+        ("stores/sqlite/a.py", "from everstep.engine.leases_of_others import take"),
+        ("stores/sqlite/a.py", "from everstep.stores.postgres.columns import read"),
+        ("stores/sqlite/a.py", "from ..postgres import columns"),
+        ("stores/sqlite/a.py", "import psycopg"),
+        ("stores/objects/store.py", "from everstep.stores.objects.folder import bucket"),
+        ("stores/columns.py", "from everstep.stores.sqlite.store import SqliteStore"),
+        ("graph/compile/plan.py", "from everstep.graph.draw.drawing import draw"),
+        ("cli/view/text.py", "from everstep.cli.commands.runs import log"),
         ("client/host.py", "from everstep.stores import memory"),
+        ("client/host.py", "from everstep.frontends.pipelines import building"),
+        ("client/groups/fleet.py", "from everstep.frontends.phases import places"),
         ("testing/clock.py", "from everstep.cli import main"),
         ("cli/main.py", "from everstep.runtime import drive"),
         ("cli/main.py", "from everstep.stores import memory"),
@@ -216,7 +323,8 @@ def test_layers_import_only_what_they_may() -> None:
 def test_a_stray_import_is_named_with_its_file_and_line(path: str, text: str) -> None:
     [stray] = stray_imports(Source(path, text))
     last_line = len(text.splitlines())
-    assert stray.startswith(f"src/everstep/{path}:{last_line}: {Source(path, text).layer} may not import ")
+    place = path.rpartition("/")[0].replace("/", ".") or path.removesuffix(".py")
+    assert stray.startswith(f"src/everstep/{path}:{last_line}: {place} may not import ")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +333,13 @@ def test_a_stray_import_is_named_with_its_file_and_line(path: str, text: str) ->
         ("errors.py", "from __future__ import annotations\nimport dataclasses, os.path"),
         ("model/records.py", "import msgspec\nfrom everstep.errors import BadRequest\nfrom . import ids"),
         ("model/deep/ids.py", "from ..records import Record\nfrom ...errors import BadRequest"),
-        ("stores/sqlite.py", "import apsw\nfrom everstep.engine import leases"),
-        ("stores/sqlite.py", "from everstep.engine.leases import take\nimport everstep.engine.leases"),
+        ("stores/sqlite/a.py", "import apsw\nfrom everstep.engine import leases"),
+        ("stores/sqlite/a.py", "from everstep.engine.leases import take\nimport everstep.engine.leases"),
+        ("stores/sqlite/a.py", "from everstep.stores.columns import read\nfrom . import waits"),
+        ("runtime/drive/loop.py", "from everstep.runtime.waits.open import Waits"),
+        ("client/exports/forms.py", "from everstep.frontends.phases import places"),
         ("registry.py", "def f():\n    from everstep.stores.sqlite import SqliteStore"),
-        ("cli/main.py", "import click\nfrom rich.table import Table\nfrom everstep import Host"),
+        ("cli/live/tree.py", "import click\nfrom rich.table import Table\nfrom everstep import Host"),
         ("cli/main.py", "from everstep.runtime.events import RunEvent\nfrom everstep.runtime import events"),
         ("testing/suite.py", "import pytest\nfrom everstep import Host\nfrom everstep.stores import memory"),
         ("__init__.py", "from everstep.client import Host\nfrom .graph import Flow"),

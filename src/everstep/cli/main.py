@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 import everstep
-from everstep.cli.args.failures import report
+from everstep.cli.failures import report
 
 
 class Lazy(NamedTuple):

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
-from everstep.cli.commands.runs.pipelines import is_pipeline, load_pipeline
+from everstep.cli.args.pipelines import is_pipeline, load_pipeline
 from everstep.errors import BadRequest, EverstepError, FlowError
 from everstep.graph.author.subflow import Subflow
 from everstep.ports.durability import Notifier, ResumeScheduler

@@ -11,8 +11,8 @@ import click
 from everstep import report, validate
 from everstep.cli.args.loading import load
 from everstep.cli.args.options import command_line, json_option, store_option
+from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.author.validate import host_for
-from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.errors import BadRequest
 from everstep.graph.draw.drawing import kind_of, to_dot, to_mermaid, to_svg

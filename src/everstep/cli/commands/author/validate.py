@@ -10,7 +10,7 @@ import click
 from everstep import Host, validate
 from everstep.cli.args.loading import UNWIRED, Wired, load_all
 from everstep.cli.args.options import json_option, store_option, url_of
-from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.errors import FlowError, StoreMissing, UnknownNotifier, UnknownScheduler
 from everstep.graph.check.diagnostics import Severity

@@ -22,7 +22,7 @@ from everstep.cli.args.options import (
     store_option,
     url_of,
 )
-from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.cli.args.pipelines import pipeline_options
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
 

@@ -29,8 +29,8 @@ from everstep.cli.args.options import (
     store_option,
     url_of,
 )
+from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.runs.list import STATUS_COLOURS
-from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import clock_time, count, duration, one_line
 from everstep.cli.view.waits import noun

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from everstep import Flow, Host, Status
-from everstep.cli.args.failures import say
 from everstep.cli.args.inputs import gather_channel, gather_inputs
 from everstep.cli.args.loading import UNWIRED, Wired, load
 from everstep.cli.args.options import (
@@ -28,8 +27,9 @@ from everstep.cli.args.options import (
     who_options,
     whole_run,
 )
-from everstep.cli.commands.runs.pipelines import pipeline_options, said_again
+from everstep.cli.args.pipelines import pipeline_options, said_again
 from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
+from everstep.cli.failures import say
 from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
 from everstep.cli.live.watching import Watcher, choose_watcher
 from everstep.cli.view.stages import context_of, said_last

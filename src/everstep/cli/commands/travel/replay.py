@@ -6,7 +6,7 @@ import click
 
 from everstep.cli.args.loading import load_flow
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
-from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
 from everstep.cli.commands.runs.step import write_error
 from everstep.cli.view.changes import ChangeWriter
