@@ -51,7 +51,7 @@ analyze {s}.runs; analyze {s}.checkpoints; analyze {s}.waits; analyze {s}.artifa
 class Workbench:
     """A store with many runs, whose connections tell how their statements were planned."""
 
-    def __init__(self, url: str, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url: str, patch: pytest.MonkeyPatch, runs: int = RUNS) -> None:
         self.plans: list[str] = []
         self.schema = read_address(url).schema
         really_connect = connections.connect
@@ -72,7 +72,7 @@ class Workbench:
         clock = ManualClock()
         self.client = Client(StoreKit(lambda: open_store(url, clock), clock, None))  # type: ignore[arg-type]  # not looked at
         self.db = psycopg.connect(read_address(url).url, autocommit=True)
-        self.db.execute(FILL.format(s=self.schema, n=RUNS))
+        self.db.execute(FILL.format(s=self.schema, n=runs))
         self.number = 0
 
     def chain(self, run_id: str = "run-3001") -> Chain:
@@ -228,3 +228,20 @@ def test_an_index_that_is_dropped_is_missed(crowded: Workbench, index: str) -> N
             assert faults(crowded.plans_of(work), wanted) != []
     finally:
         crowded.db.execute(found[0])
+
+
+def test_a_group_reads_no_table_from_end_to_end_though_its_plans_were_made_while_all_was_empty(
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fresh_schema(postgres_server) as url:
+        bench = Workbench(url, monkeypatch, runs=0)
+        chains = [Chain(f"run-{number}", bench.client.clock) for number in range(3)]
+        commits = [
+            chain.admission(status=Status.HALTED, waits=(chain.wait(f"of {chain.run_id}"),))
+            for chain in chains
+        ]
+        plans = bench.plans_of(lambda: bench.client.put(*commits))
+        bench.client.close()
+        bench.db.close()
+    assert "Index" in plans
+    assert re.findall(r"Seq Scan on \w+", plans) == []
