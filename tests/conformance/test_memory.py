@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import sys
 from collections import Counter
 
 import pytest
 
 from everstep.ports.store import Capabilities
 from everstep.registry import Opened
-from everstep.stores.memory import MemoryData, MemoryStore
+from everstep.stores.memory import MemoryData, MemoryLogs, MemoryStore
+from everstep.stores.objects.logs import Line
+from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock, StoreConformance, StoreKit
 from everstep.testing.conformance import GROUPS
+from everstep.testing.conformance.kit import TTL, Chain
 
 
 class TestMemory(StoreConformance):
@@ -27,6 +33,42 @@ class TestMemory(StoreConformance):
             clock,
             Capabilities(durable=False, single_writer=True, recodes=True, retains=True, restores=True),
         )
+
+
+def test_every_call_is_that_of_the_store_of_objects() -> None:
+    own = [name for name, value in vars(MemoryStore).items() if callable(value)]
+    assert own == ["__init__"] and issubclass(MemoryStore, ObjectStore)
+    source = inspect.getsource(sys.modules[MemoryStore.__module__])
+    assert "everstep.engine" not in source, "what is legal is decided above the place where things lie"
+
+
+def test_a_plain_step_is_kept_as_it_came() -> None:
+    clock = ManualClock()
+    store, chain = MemoryStore(clock), Chain("run", clock)
+    chain.head = chain.admission()
+    step = chain.following()
+    assert store.put_blocking([chain.head]) == store.put_blocking([step]) == ["accepted"]
+    kept = store.data.logs["run"].places[-1]
+    assert isinstance(kept, tuple) and [record.body is step.body for record in kept] == [True]
+
+
+def test_how_a_run_stood_after_each_step_is_known_to_who_looks_late() -> None:
+    clock = ManualClock()
+    store, chain = MemoryStore(clock), Chain("run", clock)
+    chain.head = chain.admission()
+    assert store.put_blocking([chain.head]) == ["accepted"]
+    stood = [store.data.logs["run"].standing]
+    for number in range(1, 12):
+        if number % 5 == 0:
+            lease = asyncio.run(store.lease("run", owner="it", ttl=TTL, process=None, void_epoch=chain.epoch))
+            chain.epoch = lease.epoch
+            stood.append(store.data.logs["run"].standing)
+        chain.head = chain.following(keyframe=number % 3 == 0)
+        assert store.put_blocking([chain.head]) == ["accepted"]
+        stood.append(store.data.logs["run"].standing)
+    logs = MemoryLogs(store.data)
+    entries = [logs.at(Line("run"), place, anew=True) for place in range(1, len(stood) + 1)]
+    assert [entry and entry.standing for entry in entries] == stood
 
 
 def test_no_part_of_the_suite_hides_a_test_of_another() -> None:

@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+import msgspec
+
 from everstep.ports.health import Finding, Health, Level
 from everstep.ports.store import Capabilities
 from everstep.ports.system import Clock
@@ -26,7 +28,7 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.places: list[Entry | tuple[Record, ...]] = []
-        """Of plain steps only the records are kept: how the run stood after each of them is not asked."""
+        """Of plain steps only the records are kept: they tell how the run stood after them."""
         self.standing: Standing | None = None
         """How the run stands after the last place."""
 
@@ -137,14 +139,17 @@ class MemoryLogs:
             return range(first, first + many)
 
     def at(self, line: Line, place: int, *, anew: bool = False) -> Entry | None:
-        log = self._data.logs.get(line.run_id)
-        if log is None or not 0 < place <= len(log.places):
-            return None
-        kept = log.places[place - 1]
-        if not isinstance(kept, tuple):
-            return kept
-        assert log.standing is not None
-        return Entry(standing=log.standing, records=kept, keyframe_before=place - 1)
+        with self._data.lock:
+            log = self._data.logs.get(line.run_id)
+            if log is None or not 0 < place <= len(log.places):
+                return None
+            kept, standing = log.places[place - 1], log.standing
+            if not isinstance(kept, tuple):
+                return kept
+            if anew and place < len(log.places):
+                standing = _standing_at(log.places, place)
+        assert standing is not None
+        return Entry(standing=standing, records=kept, keyframe_before=place - 1)
 
     def last(self, line: Line, after: int) -> int:
         log = self._data.logs.get(line.run_id)
@@ -176,10 +181,33 @@ class MemoryLogs:
             if changed is None or changed == entry:
                 return 0
             places = self._data.logs[line.run_id].places
-            is_bare = isinstance(places[place - 1], tuple) or changed.standing.gone
-            places[place - 1] = changed.records if is_bare else changed
+            if changed.standing.gone:
+                # What is left of a removed run is the same everywhere, and kept once.
+                before = places[place - 2] if place > 1 else None
+                places[place - 1] = before if isinstance(before, Entry) and before == changed else changed
+            else:
+                is_bare = isinstance(places[place - 1], tuple)
+                places[place - 1] = changed.records if is_bare else changed
             self._data.writes += 1
             return 1
+
+
+def _standing_at(places: Sequence[Entry | tuple[Record, ...]], place: int) -> Standing:
+    """Return how a run stood after a plain step: as before, but for its newest checkpoint."""
+    keyframe, newest = 0, None
+    for k in range(place, 0, -1):
+        kept = places[k - 1]
+        records = kept.records if isinstance(kept, Entry) else kept
+        newest = newest or records[-1]
+        if isinstance(kept, Entry):
+            row = kept.standing.row.changed(checkpoints=newest.sequence)
+            keyframe = keyframe or kept.standing.keyframe
+            return msgspec.structs.replace(
+                kept.standing, row=row, head=newest.checkpoint_id, keyframe=keyframe
+            )
+        if not keyframe and any(record.keyframe for record in kept):
+            keyframe = k
+    raise AssertionError("a log begins with an admission")
 
 
 class MemoryBlobs(ObjectBlobs):

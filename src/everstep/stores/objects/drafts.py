@@ -11,11 +11,12 @@ import msgspec
 from everstep.engine import leases
 from everstep.engine.commits import admitted, closes_waits, followed, judge, judge_admission
 from everstep.engine.settling import settled
-from everstep.errors import RunNotFound, StoreError
+from everstep.errors import RunNotFound
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RunRow, Signal, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
@@ -279,7 +280,7 @@ class Draft:
         opened = []
         for wait in waits:
             if wait.wait_id in known:
-                raise taken(wait.wait_id)
+                raise wait_is_taken(wait.wait_id)
             known.add(wait.wait_id)
             mark = WaitMark(wait.wait_id, self.place, self._read.tick(), wait.kind)
             opened.append(self._marked(mark, wait))
@@ -479,7 +480,3 @@ def names_of(standing: Standing) -> list[str]:
 
 def unknown(run_id: str) -> RunNotFound:
     return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
-
-
-def taken(wait_id: str) -> StoreError:
-    return StoreError(f"there is a wait {wait_id!r} already.", fix="Give every wait its own id.")

@@ -20,11 +20,12 @@ from everstep.engine.commits import followed, judge
 from everstep.errors import EverstepError, StateCorrupted, StoreUnavailable
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
+from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RunRow
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
-from everstep.stores.objects.drafts import Draft, taken
+from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, read, sealed
 from everstep.stores.objects.logs import Line, Logs
 
@@ -334,7 +335,7 @@ class Lines:
         for other in self.runs_behind(names.wait_prefix(wait_id)):
             standing = None if other == run_id else self.fresh(other).standing
             if standing is not None and any(mark.wait_id == wait_id for mark in standing.waits):
-                raise taken(wait_id)
+                raise wait_is_taken(wait_id)
 
     def runs_behind(self, prefix: str) -> Sequence[str]:
         """Return the runs that the names of a wait or token lead to."""

@@ -1,4 +1,4 @@
-"""The store of objects as a whole: it does what memory does, and at no write is anything hidden."""
+"""The store of objects as a whole: it does what SQLite does, and at no write is anything hidden."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from everstep.model.leases import Lease
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitChange
 from everstep.ports.store import CheckpointStore, RunFilter, Signal, WaitFilter
+from everstep.registry import open_store
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import needs_driving, waits_at
@@ -224,23 +226,26 @@ async def _outcome(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_does_what_memory_does_and_hides_nothing_at_any_write(seed: int) -> None:
+def test_it_does_what_sqlite_does_and_hides_nothing_at_any_write(seed: int, tmp_path: Path) -> None:
     clock, objects = ManualClock(), DictObjects()
 
     def bucket() -> DictBucket:
         return WatchedBucket(objects, lambda: check_nothing_is_hidden(objects))
 
     async def play() -> None:
-        memory = MemoryStore(clock, MemoryData())
+        sqlite, data = open_store(f"sqlite:///{tmp_path}/runs.db", clock).store, MemoryData()
         clients = [ObjectStore(bucket(), clock) for _ in range(2)]
+        in_memory = [MemoryStore(clock, data) for _ in range(2)]
         game = Play(seed, clock)
         for step in range(STEPS):
             call = game.next()
-            expected = await _outcome(call, memory)
-            got = await _outcome(call, clients[step % 2])
-            assert got == expected, f"step {step}"
-        assert await _tell(clients[0]) == await _tell(clients[1]) == await _tell(memory)
-        assert await _tell(ObjectStore(bucket(), clock)) == await _tell(memory)
+            expected = await _outcome(call, sqlite)
+            for one in (clients[step % 2], in_memory[step % 2]):
+                assert await _outcome(call, one) == expected, f"step {step}"
+        told = await _tell(sqlite)
+        for store in (*clients, ObjectStore(bucket(), clock), *in_memory, MemoryStore(clock, data)):
+            assert await _tell(store) == told
+        await sqlite.close()
 
     asyncio.run(play())
 
