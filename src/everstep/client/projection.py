@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -451,6 +451,18 @@ class StepPage(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint to go on after; none if that was the newest."""
 
 
+class Visit(NamedTuple):
+    """What is known of a visit to a node that may go on."""
+
+    last: StepRecord
+    has_begun: bool
+    """True if a step said that it began, before any said how it went on."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.last.status is Status.HALTED
+
+
 class Projection:
     """A run as people see it: its nodes as a tree, with visits, attempts, items, times, and who did what.
 
@@ -463,9 +475,9 @@ class Projection:
         self.cursor = 0
         self.acts: list[RunAct] = []
         self.maps = Maps()
-        self.under_way: dict[tuple[str, int], StepRecord] = {}
-        """The newest step of each visit that has begun and not ended, by path and number."""
-        self._reopenable: set[tuple[str, int]] = set()
+        self.under_way: dict[tuple[str, int], Visit] = {}
+        """Visits that have begun and not ended, by path and number."""
+        self._reopenable: dict[tuple[str, int], Visit] = {}
         """Visits that failed or were cancelled; a resumed run goes on with them."""
         self._lines: dict[str, NodeLine] = {}
 
@@ -498,7 +510,7 @@ class Projection:
 
     def _is_under_way(self, step: StepRecord) -> None:
         """Note what was under way before the first step that is taken."""
-        self.under_way[step.path, step.visit] = step
+        self.under_way[step.path, step.visit] = Visit(step, step.status is Status.RUNNING)
         base = map_of(step.path)
         if base is None:
             line = self._line(step.path)
@@ -522,9 +534,8 @@ class Projection:
             for old, new in _moves(record):
                 self._lines = _under_new_names(self._lines, old, new)
                 if new is not None:
-                    under_way = self.under_way.items()
-                    self.under_way = {(_moved(path, old, new), n): step for (path, n), step in under_way}
-                    self._reopenable = {(_moved(path, old, new), n) for path, n in self._reopenable}
+                    self.under_way = _renamed(self.under_way, old, new)
+                    self._reopenable = _renamed(self._reopenable, old, new)
         self._note_act(record, record.act, None)
         for step in record.steps:
             self._note_act(record, step.act, step)
@@ -543,17 +554,16 @@ class Projection:
 
     def note(self, step: StepRecord) -> bool:
         """Take one step; true for a failure of a map's item that is news."""
-        place = step.path, step.visit
-        is_new = place not in self.under_way and place not in self._reopenable
-        self._reopenable.discard(place)
-        if step.status not in ENDED:
-            self.under_way[place] = step
-        else:
-            self.under_way.pop(place, None)
-            self._reopenable |= {place} if step.status is not Status.COMPLETED else set()
+        place, before = (step.path, step.visit), self.visit(step)
+        has_begun = step.status is Status.RUNNING or (before is not None and before.has_begun)
+        self._reopenable.pop(place, None)
+        self.under_way.pop(place, None)
+        if step.status is not Status.COMPLETED:
+            kept = self._reopenable if step.status in ENDED else self.under_way
+            kept[place] = Visit(step, has_begun)
         is_news = self.maps.take(step)
         if map_of(step.path) is None:
-            self._line(step.path).take(step, self.maps, is_new=is_new)
+            self._line(step.path).take(step, self.maps, is_new=before is None)
         return is_news
 
     def _line(self, path: str) -> NodeLine:
@@ -572,6 +582,11 @@ class Projection:
                     how=act.how,
                 )
             )
+
+    def visit(self, step: StepRecord) -> Visit | None:
+        """Return what is known of the visit that a step belongs to; nothing if it completed or is new."""
+        place = step.path, step.visit
+        return self.under_way.get(place) or self._reopenable.get(place)
 
     def node(self, path: str) -> NodeLine | None:
         """Return what is known of the node at a path without visits and items."""
@@ -642,6 +657,10 @@ def _moved(path: str, old: str, new: str) -> str:
     name = old.rpartition("/")[2]
     parts[depth] = new.rpartition("/")[2] + parts[depth][len(name) :]
     return "/".join(parts)
+
+
+def _renamed(visits: dict[tuple[str, int], Visit], old: str, new: str) -> dict[tuple[str, int], Visit]:
+    return {(_moved(path, old, new), number): visit for (path, number), visit in visits.items()}
 
 
 def _under_new_names(lines: dict[str, NodeLine], old: str, new: str | None) -> dict[str, NodeLine]:

@@ -15,7 +15,6 @@ from everstep.cli.view.waits import answering, due_in, noun, present
 from everstep.client.outline import node_at
 from everstep.client.projection import Items, Projection
 from everstep.model.address import Address, map_of, plain_of
-from everstep.model.enums import Status
 from everstep.results import RunState
 from everstep.runtime.events import Event, step_event
 
@@ -117,7 +116,7 @@ def recalled(state: RunState) -> Projection:
 
 def open_waits(run_id: str, run: Projection) -> list[Event]:
     """Return what an earlier process has left waiting, as it would have been told."""
-    halted = (step for step in run.under_way.values() if step.status is Status.HALTED)
+    halted = [visit.last for visit in run.under_way.values() if visit.is_waiting]
     return [step_event(run_id, step, present()) for step in halted]
 
 

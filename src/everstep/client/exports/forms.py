@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from everstep.client.exports import stage_records as stages
@@ -59,6 +60,9 @@ _TRIGGERS = {
 """What a checkpoint of ours is called among phases, unless a step or a gate's decision says more."""
 _RESERVED: Mapping[str, Any] = {"health": [], "errors": [], "lessons": []}
 _CONTEXT: Mapping[str, Any] = {"api_metrics": {}, "fallback_flags": {}, "warnings": []}
+_FEW = 1000
+"""How many steps are kept of a run that has had no stage yet."""
+_NO_FIDELITY: Mapping[str, Any] = {"mode": "compact", "summaries": {}}
 _COSTS = ("cost_accumulated", "cost", "total_cost_usd")
 
 
@@ -70,29 +74,68 @@ def as_form(form: str, info: RunInfo, state: RunState, records: Sequence[Checkpo
     return (pipeline_form if known == PIPELINE else phases_form)(info, state, records)
 
 
+class Past:
+    """What the form of a pipeline tells of the steps so far; the records are not kept."""
+
+    def __init__(self) -> None:
+        self.newest: CheckpointRecord | None = None
+        self.current: StepRecord | None = None
+        """The newest step."""
+        self.stages: list[list[Any]] = []
+        self._recent: list[StepRecord] = []
+        """The newest stage, and every step since."""
+        self._steps: list[list[Any]] = []
+        self._last: StepRecord | None = None
+        self._chosen: set[str] = set()
+
+    def take(self, record: CheckpointRecord) -> None:
+        """Take the next record."""
+        self.newest = record
+        steps = [step for step in record.steps if step.path[0] != "@"]
+        self.current = steps[-1] if steps else self.current
+        self.stages += stages.history_in(steps)
+        self._recent += steps
+        places = [n for n, step in enumerate(self._recent) if stages.stage_key(step) is not None]
+        if places:
+            del self._recent[: places[-1]]
+            self._steps.clear()  # from now on stages are told of
+        else:
+            del self._recent[:-_FEW]
+        ended = [step for step in steps if step.status is not Status.RUNNING]
+        self._last = ended[-1] if ended else self._last
+        self._steps += [[step.path, step_outcome(step)] for step in ended]
+        self._chosen |= {plain_of(step.path) for step in steps if step.decision is not None}
+
+    def form(self, info: RunInfo, state: RunState, read: Callable[[str], Any]) -> dict[str, Any]:
+        """Return the nine fields that a pipeline's checkpoint has; `read` gives a value as JSON."""
+        assert self.newest is not None
+        if stages.is_staged(state):
+            values = {name: read(name) for name in state if name.startswith(CHANNEL)}
+            last = stages.newest_of(self._recent)
+            return staged_form(info, values, last, self.stages, self.newest.created_at)
+        context, last = context_of(state), self._last
+        fidelity = context.pop("fidelity_state", None)
+        return {
+            "run_id": info.run_id,
+            "pipeline_name": info.flow,
+            "current_node": last.path if last is not None else None,
+            "context": context,
+            "outcome": step_outcome(last) if last is not None else None,
+            "node_history": list(self._steps),
+            "goal_gate_status": {} if stages.is_pipeline(state.plan) else _gates(state, self._chosen),
+            "timestamp": iso(self.newest.created_at),
+            "fidelity_state": fidelity
+            if isinstance(fidelity, dict)
+            else {"mode": "compact", "summaries": {}},
+        }
+
+
 def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
-    """Return the nine fields that a pipeline's checkpoint has."""
-    steps = [step for record in records for step in record.steps if not step.path.startswith("@")]
-    if stages.is_staged(state):
-        values = {name: readable(state, name) for name in state if name.startswith(CHANNEL)}
-        history = stages.history_in(steps)
-        return staged_form(info, values, stages.newest_of(steps), history, records[-1].created_at)
-    is_pipeline = stages.is_pipeline(state.plan)
-    last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
-    context = context_of(state)
-    fidelity = context.pop("fidelity_state", None)
-    history = [[step.path, step_outcome(step)] for step in steps if step.status is not Status.RUNNING]
-    return {
-        "run_id": info.run_id,
-        "pipeline_name": info.flow,
-        "current_node": last.path if last is not None else None,
-        "context": context,
-        "outcome": step_outcome(last) if last is not None else None,
-        "node_history": history,
-        "goal_gate_status": {} if is_pipeline else _gates(state, steps),
-        "timestamp": iso(records[-1].created_at),
-        "fidelity_state": fidelity if isinstance(fidelity, dict) else {"mode": "compact", "summaries": {}},
-    }
+    """Return the newest of these records with the nine fields that a pipeline's checkpoint has."""
+    past = Past()
+    for record in records:
+        past.take(record)
+    return past.form(info, state, partial(readable, state))
 
 
 def staged_form(
@@ -145,9 +188,8 @@ def step_outcome(step: StepRecord) -> dict[str, Any]:
     return told | signature(step.act)
 
 
-def _gates(state: RunState, steps: Iterable[StepRecord]) -> dict[str, str]:
+def _gates(state: RunState, chosen: Collection[str]) -> dict[str, str]:
     """Return whether each gate at the top of the flow has chosen."""
-    chosen = {plain_of(step.path) for step in steps if step.decision is not None}
     gates = [node.name for node in state.plan.nodes if node.is_gate]
     return {name: "satisfied" if name in chosen else "pending" for name in gates}
 
@@ -184,7 +226,7 @@ def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointReco
         },
         "context_fields": {
             **{name: context.get(name, empty) for name, empty in _CONTEXT.items()},
-            "iteration_counts": {name: state.counters.visits.get(name, 0) for name in _gates(state, steps)},
+            "iteration_counts": {name: state.counters.visits.get(name, 0) for name in _gates(state, ())},
         },
     }
 

@@ -11,13 +11,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from everstep.client.exports import stage_records as staged
-from everstep.client.exports.forms import pipeline_form, staged_form, step_outcome
+from everstep.client.exports.forms import Past, step_outcome
 from everstep.client.exports.run_folder_events import Told, followed_in, forks_in, may_be_late
 from everstep.client.exports.spelling import iso, readable
 from everstep.client.views import RunInfo, RunState
@@ -26,7 +27,7 @@ from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.graph.compile.plan import Plan
 from everstep.graph.draw.graphviz import Sketch, SketchEdge, SketchNode, to_text
 from everstep.model.enums import Status
-from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
+from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.model.waits import SettledBy
 from everstep.ports.store import CheckpointStore, RunRow
 from everstep.runtime.lineage import Link, flows_met, verified
@@ -114,30 +115,39 @@ class RunFolder:
         self._begun: set[Path] = set()
         """Lists of events that were begun anew."""
         self._folded: Rehydrated | None = None
-        self._records: list[CheckpointRecord] = []
-        self._recent: list[StepRecord] = []
-        self._history: list[list[Any]] = []
+        self._past = Past()
         self._values: dict[str, tuple[int, Any]] = {}
 
     async def sync(self) -> None:
         """Write what the records tell that is not written yet."""
         row = await self._runs.row(self._run_id)
         while True:
-            first = self._records[-1].sequence + 1 if self._records else 1
-            last = min(row.checkpoints, first + _AT_ONCE - 1) if self._records else row.checkpoints
+            newest = self._past.newest
+            first = await self._beginning(row) if newest is None else newest.sequence + 1
             if first > row.checkpoints:
                 break
-            links = await self._runs.lineage.get(row, first, last)
+            links = await self._runs.lineage.get(row, first, min(row.checkpoints, first + _AT_ONCE - 1))
             await self._take(row, links)
         self._write_summary(RunInfo.of(row, is_driven=False))
+
+    async def _beginning(self, row: RunRow) -> int:
+        """Return the first record from which on none is missing."""
+        if not row.trimmed_before and row.parent_run_id is None:
+            return 1
+        found = None
+        for first in range(1, row.checkpoints + 1, _AT_ONCE):
+            page = await self._runs.lineage.open(row, first, min(row.checkpoints, first + _AT_ONCE - 1))
+            for link, opened in page:
+                found = None if opened is None else found or link.sequence
+        if found is None:
+            raise RunNotFound(f"nothing is left of run {self._run_id!r}.", fix="Name another run.")
+        return found
 
     async def _take(self, row: RunRow, links: Sequence[Link]) -> None:
         before = self._folded.head.digest if self._folded is not None else None
         records = {record.sequence: record for record in _opened(links, before)}
         if self._folded is None:
-            first = _beginning(records)
-            if first is None:
-                raise RunNotFound(f"nothing is left of run {self._run_id!r}.", fix="Name another run.")
+            first = min(records)
             self._folded = await self._runs.look_back(self._run_id, first)
             self._forks = forks_in(self._folded.state.plan)
             followed = followed_in(self._folded.state.plan)
@@ -169,9 +179,9 @@ class RunFolder:
 
     def _write(self, row: RunRow, record: CheckpointRecord) -> None:
         assert self._folded is not None
-        self._remember(record)
+        self._past.take(record)
         info, state = RunInfo.of(row, is_driven=False), RunState(self._run_id, self._folded)
-        form = self._form(info, state, record)
+        form = self._past.form(info, state, partial(self._read, state))
         stages = self._stages(record)
         for step in record.steps:
             if step.path[0] != "@" and step.status is not Status.RUNNING:
@@ -189,22 +199,6 @@ class RunFolder:
         self._base = self._root / f"restart-{restarts + 1}"
         self._names = FileNames()
         self._visits.clear()
-
-    def _form(self, info: RunInfo, state: RunState, record: CheckpointRecord) -> dict[str, Any]:
-        if not staged.is_staged(state):
-            return pipeline_form(info, state, self._records)
-        values = {name: self._read(state, name) for name in state if name.startswith(CHANNEL)}
-        last = staged.newest_of(self._recent)
-        return staged_form(info, values, last, self._history, record.created_at)
-
-    def _remember(self, record: CheckpointRecord) -> None:
-        """Keep what later checkpoints tell again: the stages, and every step since the last of them."""
-        self._records.append(record)
-        steps = [step for step in record.steps if step.path[0] != "@"]
-        self._history += staged.history_in(steps)
-        self._recent += steps
-        places = [n for n, step in enumerate(self._recent) if staged.stage_key(step) is not None]
-        del self._recent[: places[-1] if places else 0]
 
     def _read(self, state: RunState, name: str) -> Any:
         """Return a value as JSON; one that has not changed is not read again."""
@@ -277,9 +271,7 @@ class RunFolder:
             _put(text, _drawn(row.flow_id, plan))
 
     def _write_summary(self, info: RunInfo) -> None:
-        newest = self._records[-1] if self._records else None
-        steps = (s for record in reversed(self._records) for s in reversed(record.steps) if s.path[0] != "@")
-        current = next(steps, None)
+        newest, current = self._past.newest, self._past.current
         error = newest.error if newest is not None else None
         _put_json(
             self._root / "status.json",
@@ -326,11 +318,6 @@ def _opened(links: Sequence[Link], before: bytes | None) -> Iterator[CheckpointR
             yield msgspec.structs.replace(
                 opened.record, run_id=row.run_id, parent_run_id=row.parent_run_id, flow_id=row.flow_id
             )
-
-
-def _beginning(records: Mapping[int, CheckpointRecord]) -> int | None:
-    """Return the first record from which on none is missing."""
-    return max((n for n in records if n - 1 not in records), default=None)
 
 
 def _wanted(record: CheckpointRecord) -> list[tuple[str, int]]:

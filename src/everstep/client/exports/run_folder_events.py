@@ -11,6 +11,7 @@ from typing import Any, Final
 from everstep.client.exports.forms import step_outcome
 from everstep.client.exports.spelling import iso, signature
 from everstep.client.exports.stage_records import gates_behind, node_path, outcome_of
+from everstep.client.projection import Projection
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
@@ -30,9 +31,8 @@ class Told:
         """Those of them that were told to have started, and whose stage has not ended."""
         self.late: set[str] = set()
         """Waits that the clock settled."""
-        self._waiting: set[str] = set()
-        self._opened: set[tuple[str, int]] = set()
-        """Visits that were told to have started."""
+        self._run = Projection()
+        """How visits stand before the step that is told."""
 
     def events_of(
         self, record: CheckpointRecord, stages: Mapping[tuple[str, int], Mapping[str, Any]]
@@ -50,6 +50,7 @@ class Told:
                 yield self._event("pipeline.started", at, "", forked)
             elif step.path[0] != "@":
                 yield from self._step(step, stages.get((step.path, step.visit), {}), at)
+                self._run.note(step)
         saved = {"sequence": record.sequence, "trigger": record.trigger.value, **who}
         yield self._event("checkpoint.saved", at, "", {**saved, "checkpoint_id": record.checkpoint_id})
         if record.status is Status.COMPLETED:
@@ -61,42 +62,36 @@ class Told:
             yield self._event("pipeline.failed", at, "", {**ended, **by})
 
     def _step(self, step: StepRecord, stage: Mapping[str, Any], at: datetime) -> Iterator[dict[str, Any]]:
-        node = node_path(step)
+        node, visit = node_path(step), self._run.visit(step)
+        is_waiting = visit is not None and visit.is_waiting
+        has_begun = visit is not None and visit.has_begun
         began, ended = step.started_at or at, step.ended_at or at
         base = {"visit": step.visit, "attempt": step.attempts}
         answered = {**base, **signature(step.act)}
         if step.status is Status.HALTED and step.wait is not None:
-            self._waiting.add(step.path)
             due = iso(step.wait.due_at)
             data = {**base, "kind": step.wait.kind, "wait_id": step.wait.wait_id, "due_at": due}
             yield self._event("human.waiting", began, node, data)
             return
         if step.status is Status.RUNNING:
-            if (step.path, step.visit) in self._opened:
+            if has_begun:
                 return
-            self._opened.add((step.path, step.visit))
             self._begun.add(node)
             is_fork = node in self._forks
             yield self._event("parallel.fork" if is_fork else "node.started", began, node, base)
             return
-        if step.status is Status.RETRYING and step.path in self._waiting:
-            self._waiting.discard(step.path)  # it was let start
+        if step.status is Status.RETRYING and is_waiting:  # it was let start
             yield self._event("human.responded", ended, node, answered)
             return
         if step.status is Status.RETRYING:
             retry = {**base, **step_outcome(step), "retry_at": iso(step.retry_at)}
             yield self._event("node.retrying", ended, node, retry)
             return
-        if step.path in self._waiting and step.status in _DONE:
-            self._waiting.discard(step.path)
+        if is_waiting and step.status in _DONE:
             is_late = step.error is not None and step.error.code == "wait.timeout"
             is_late = is_late or (step.wait is not None and step.wait.wait_id in self.late)
             yield self._event("human.timeout" if is_late else "human.responded", ended, node, answered)
-        elif (
-            (step.path, step.visit) not in self._opened
-            and node not in self._forks
-            and not (stage and node in self._begun)
-        ):
+        elif not has_begun and node not in self._forks and not (stage and node in self._begun):
             self._begun.add(node)
             yield self._event("node.started", began, node, base)
         if node in self._followed and not stage and step.status is Status.COMPLETED:
