@@ -12,7 +12,7 @@ from rich.console import Console
 
 from everstep import Context, Flow, Host, ifelse, node, parallel
 from everstep.cli.args.inputs import gather_channel
-from everstep.cli.commands.runs.state import is_within, state_json
+from everstep.cli.commands.runs.state import is_within
 from everstep.cli.commands.runs.step import Search
 from everstep.cli.commands.travel.diff import apart
 from everstep.cli.live.progress import Lines
@@ -22,12 +22,14 @@ from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import said
 from everstep.client.diff import NodeChange
+from everstep.client.documents import StateDocument
 from everstep.client.outline import node_at, outline, split_pending
 from everstep.client.projection import Fold, ItemsInfo, Line, Maps, fold, inside, lines, name_of
 from everstep.errors import BadRequest, InputError
 from everstep.graph.author.joins import JoinNode
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord, StepRecord
+from everstep.results import as_json
 from everstep.runtime.events import Event
 
 
@@ -402,7 +404,7 @@ def test_a_name_means_a_value_a_flow_an_item_or_the_channel() -> None:
 def test_json_of_a_state_has_the_channel_by_key_and_tasks_with_their_arguments(host: Host) -> None:
     at = next(r.sequence for r in host.history("r1") for s in r.steps if s.path == "add_up")
     found = host.state("r1", at=at)
-    shown = state_json(found, {name: found[name] for name in found})
+    shown = as_json(StateDocument.of(found, {name: found[name] for name in found}, found.__getitem__))
     assert shown["channel"] == {"notes": ["added up"], "sums": 2}
     assert shown["queued"] == [
         {"number": 1, "node": "mail", "priority": 3, "asked_by": "add_up", "arguments": {"to": "ann"}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -11,6 +10,7 @@ from everstep import Host
 from everstep.cli.args.options import command_line
 from everstep.cli.view.table import Cell
 from everstep.cli.view.text import clock_time, count
+from everstep.client.documents import Spooled
 from everstep.client.projection import name_of
 from everstep.errors import EverstepError
 from everstep.model.records import CheckpointRecord
@@ -51,24 +51,9 @@ def _goes_astray(host: Host, run_id: str, waiting: Sequence[CheckpointRecord]) -
     return there.checkpoint_id != waiting[0].checkpoint_id
 
 
-def waiting_json(host: Host, run_id: str) -> dict[str, Any]:
+def waiting(host: Host, run_id: str) -> Spooled:
     """Return the checkpoints of a run that the store does not have yet, as JSON shows them."""
     try:
-        found = host.storage.spooled(run_id)
+        return Spooled.of(host.storage.spooled(run_id))
     except EverstepError as error:
-        return {"spooled": [], "spool_problem": str(error)}
-    spooled = [
-        {
-            "sequence": record.sequence,
-            "checkpoint_id": record.checkpoint_id,
-            "created_at": record.created_at.isoformat(),
-            "trigger": record.trigger.value,
-            "status": record.status.value,
-            "digest": record.digest,
-            "steps": [
-                {"node": step.path, "visit": step.visit, "status": step.status.value} for step in record.steps
-            ],
-        }
-        for record in found
-    ]
-    return {"spooled": spooled, "spool_problem": None}
+        return Spooled(spooled=[], spool_problem=str(error))

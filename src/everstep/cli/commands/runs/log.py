@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -14,7 +14,7 @@ from everstep.cli.commands.runs.checkpoints import nodes_of
 from everstep.cli.commands.runs.list import STATUS_COLOURS, standing
 from everstep.cli.view.groups import Groups
 from everstep.cli.view.lookup import Lookup, Pages
-from everstep.cli.view.spooled import say_waiting, waiting_json, waiting_rows
+from everstep.cli.view.spooled import say_waiting, waiting, waiting_rows
 from everstep.cli.view.step_line import said
 from everstep.cli.view.table import Cell, Table, screen_width
 from everstep.cli.view.text import (
@@ -28,6 +28,7 @@ from everstep.cli.view.text import (
     write_json_list,
 )
 from everstep.client.checkpoint_steps import RecordInfo
+from everstep.client.documents import Family
 from everstep.client.projection import Fold, Line, Log, inside
 from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
@@ -91,7 +92,7 @@ def log(
         if as_json:
             head = {"run_id": run_id, **({"path": path} if path else {})}
             write_json_list(
-                head, "checkpoints", _told(host, run_id, found), lambda: waiting_json(host, run_id)
+                head, "checkpoints", _told(host, run_id, found), lambda: wire(waiting(host, run_id))
             )
             return
         _write(host, run_id, found, full=full or item_of(path) is not None, is_whole=not path)
@@ -238,7 +239,7 @@ def _fold_cells(fold: Fold) -> list[Cell]:
 def _draw(host: Host, run_id: str, *, as_json: bool) -> None:
     family = family_of(host, run_id)
     if as_json:
-        write_json({"run_id": run_id, "runs": family_json(family)})
+        write_json(wire(Family.of(run_id, family)))
     else:
         write_family(draw(host, family), run_id)
 
@@ -333,17 +334,3 @@ def write_family(lines: Sequence[BranchLine], run_id: str) -> None:
         if head is not None and label:
             label = click.style(label, fg=STATUS_COLOURS[head.status], bold=head.run_id == run_id or None)
         click.echo(f"{click.style(branches, fg='yellow')} {shown}{label}".rstrip())
-
-
-def family_json(family: Sequence[RunInfo]) -> list[dict[str, Any]]:
-    """Return the runs of a family as JSON shows them."""
-    return [
-        {
-            "run_id": run.run_id,
-            "parent_run_id": run.parent_run_id,
-            "forked_at": run.forked_at,
-            "status": run.status.value,
-            "checkpoints": run.checkpoints,
-        }
-        for run in family
-    ]

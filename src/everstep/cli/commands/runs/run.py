@@ -36,6 +36,7 @@ from everstep.cli.view.stages import context_of, said_last
 from everstep.cli.view.table import wide
 from everstep.cli.view.text import Unreadable, count, duration, ended_before, one_line, preview, write_json
 from everstep.cli.view.waits import wait_json, wait_lines
+from everstep.client.documents import RunDocument
 from everstep.client.views import Values as InnerValues
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
@@ -467,20 +468,20 @@ def show_result(
     """Write the result on stdout and return the exit code of its status."""
     error = outcome.error
     if as_json:
-        write_json(
-            {
-                "run_id": outcome.run_id,
-                "status": outcome.status.value,
-                "values": outcome.values,
-                **({"channel": outcome.channel} if outcome.channel else {}),
-                "error": wire(error),
-                "steps": outcome.steps,
-                "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
-                "spooled": outcome.spooled,
-                "fallback": wire(outcome.fallback),
-                **({"run_folder": str(outcome.folder)} if outcome.folder is not None else {}),
-            }
+        more: dict[str, Any] = {"channel": outcome.channel} if outcome.channel else {}
+        more |= {"run_folder": outcome.folder} if outcome.folder is not None else {}
+        document = RunDocument(
+            run_id=outcome.run_id,
+            status=outcome.status,
+            values=outcome.values,
+            error=error,
+            steps=outcome.steps,
+            waits=[wait_json(wait, with_token=tokens) for wait in outcome.waits],
+            spooled=outcome.spooled,
+            fallback=outcome.fallback,
+            **more,
         )
+        write_json(wire(document))
     if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
     if outcome.folder is not None and not quiet:

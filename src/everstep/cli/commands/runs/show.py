@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import click
 
@@ -11,13 +12,14 @@ from everstep import Host, Status
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.list import STATUS_COLOURS, origin, standing
 from everstep.cli.commands.runs.log import NAMED
-from everstep.cli.commands.runs.state import queued_json, task_lines
+from everstep.cli.commands.runs.state import read, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
 from everstep.cli.view.groups import members_of
 from everstep.cli.view.guards import guard_lines
 from everstep.cli.view.lookup import Lookup, Pages
 from everstep.cli.view.outline import is_beside_a_phase
-from everstep.cli.view.spooled import say_waiting, waiting_json
+from everstep.cli.view.spooled import say_waiting
+from everstep.cli.view.spooled import waiting as waiting_here
 from everstep.cli.view.stages import of_interest
 from everstep.cli.view.step_line import RESULT, scored
 from everstep.cli.view.table import Cell, layout, screen_width
@@ -31,6 +33,7 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
+from everstep.client.documents import ShowDocument, queued_in
 from everstep.client.outline import node_at, standing_of
 from everstep.client.projection import Items, NodeLine, Projection, inside
 from everstep.codec.wire import wire
@@ -107,21 +110,20 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
     nodes, pending, coming, waiting = stands
     waits = waits_of(host, run_id)
     if as_json:
-        write_json(
-            {
-                **wire(info),
-                "steps": state.counters.steps,
-                "pending": list(pending),
-                "next": coming,
-                "queued": queued_json(state),
-                "waits": [wait_json(wait) for wait in waits],
-                "error": wire(state.error),
-                "guards": wire(state.guards),
-                "spooled": len(waiting_json(host, run_id)["spooled"]),
-                "nodes": [wire(line.info(is_pending=line.name in stands.due)) for line in nodes],
-                "acts": [wire(act) for act in told.acts],
-            }
+        document = ShowDocument.with_more(
+            info,
+            steps=state.counters.steps,
+            pending=pending,
+            next=coming,
+            queued=queued_in(state, partial(read, state)),
+            waits=[wait_json(wait) for wait in waits],
+            error=state.error,
+            guards=state.guards,
+            spooled=len(waiting_here(host, run_id).spooled),
+            nodes=[line.info(is_pending=line.name in stands.due) for line in nodes],
+            acts=told.acts,
         )
+        write_json(wire(document))
         return
     _write_head(info, state, told, is_known=info.needs_repair is not None)
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}

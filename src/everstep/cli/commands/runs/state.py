@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -18,7 +19,9 @@ from everstep.cli.view.table import screen_width, wide
 from everstep.cli.view.text import Unreadable, count, is_cut, moment, one_line, preview, write_json
 from everstep.cli.view.text import full as whole
 from everstep.cli.view.waits import noun
+from everstep.client.documents import StateDocument
 from everstep.client.outline import next_of
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
@@ -71,7 +74,7 @@ def state(
             _say_unknown(found, name)
         values = {n: read(found, n) for n in names if as_json or full or _is_shown(n, name)}
         if as_json:
-            write_json(state_json(found, values))
+            write_json(wire(StateDocument.of(found, values, partial(read, found))))
         else:
             _write(found, values, full=full, name=name)
             with contextlib.suppress(EverstepError):  # `log` and `verify` say what is wrong with them
@@ -127,50 +130,6 @@ def _say_unknown(found: RunState, name: str) -> None:
     )
 
 
-def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state as JSON shows it: values by whole name, the channel by key."""
-    coming, _ = next_of(found)
-    return {
-        "run_id": found.run_id,
-        **({"path": found.part.base} if found.part is not None else {}),
-        "checkpoint": found.sequence,
-        "status": found.status.value,
-        "values": {name: value for name, value in values.items() if name[0] != "@"},
-        "channel": {n.removeprefix(CHANNEL): v for n, v in values.items() if n.startswith(CHANNEL)},
-        "queued": queued_json(found),
-        "waits": [
-            {
-                "id": node.wait.wait_id,
-                "node": path,
-                "kind": node.wait.kind,
-                "since": node.since.isoformat() if node.since is not None else None,
-                "due_at": node.wait.due_at.isoformat() if node.wait.due_at is not None else None,
-            }
-            for path, node in found.nodes.items()
-            if node.wait is not None
-        ],
-        "open": {
-            path: {
-                "visit": visit.visit,
-                "items": visit.items,
-                "completed": len(visit.done),
-                "failed": list(visit.failed),
-            }
-            for path, visit in found.opened.items()
-        },
-        "versions": found.versions,
-        "streams": {
-            path: {"chunks": node.stream.chunks, "cursor": node.stream.cursor}
-            for path, node in found.nodes.items()
-            if node.stream is not None
-        },
-        "pending": list(found.frontier.pending),
-        "idempotency": {"consumed": found.idempotency.consumed, "pending": found.idempotency.pending},
-        "next": coming,
-        "steps": found.counters.steps,
-    }
-
-
 def stream_lines(found: RunState) -> Iterator[str]:
     """Write how far the streams under way had come at that checkpoint."""
     coming = [(path, node.stream) for path, node in found.nodes.items() if node.stream is not None]
@@ -191,20 +150,6 @@ def asking_lines(found: RunState) -> Iterator[str]:
         until = f" until {moment(wait.due_at)}" if wait.due_at is not None else ""
         asked = f"  asked {moment(since)}" + (f"  {prompt}" if prompt else "")
         yield f"  {path}: {noun(wait.kind)}{until}" + click.style(asked, dim=True)
-
-
-def queued_json(found: RunState) -> list[dict[str, Any]]:
-    """Return the tasks still to come as JSON shows them."""
-    return [
-        {
-            "number": task.number,
-            "node": task.node,
-            "priority": task.priority,
-            "asked_by": task.asked_by,
-            "arguments": _arguments(found, task),
-        }
-        for task in found.queued
-    ]
 
 
 def _arguments(found: RunState, task: QueuedTask) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -14,6 +13,7 @@ from everstep.cli.args.options import find_run, json_option, open_host, store_op
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import count, one_line, write_json
+from everstep.client.documents import CompatDocument
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
 from everstep.results import Compat, Compatibility, RunInfo
@@ -51,7 +51,7 @@ def compat(flow: str, limit: int | None, store: str | None, as_json: bool) -> in
         definition = load_flow(flow, runs=False)
         groups = judged(host, definition, limit, quiet=as_json)
     if as_json:
-        write_json({"flow": definition.name, "version": definition.version, **groups_json(groups)})
+        write_json(wire(CompatDocument.of(definition.name, definition.version, groups)))
     else:
         write_groups(definition, groups)
     return 0 if all(told.verdict is Compatibility.CONTINUES for _, told in groups) else 1
@@ -119,19 +119,6 @@ def warned(told: Compat) -> Iterator[str]:
     yield from map(one_line, told.warnings)
     if told.warnings:
         yield "To make it fit: another version=, and migrations=[migrate.upcast(NAME, function)]."
-
-
-def groups_json(groups: Groups) -> dict[str, Any]:
-    """Return the verdicts as JSON shows them."""
-    counts = dict.fromkeys(COLOURS, 0)
-    for (_, told), runs in groups.items():
-        counts[told.verdict.value] += len(runs)
-    return {
-        "runs": counts,
-        "groups": [
-            {**wire(told), "flow_version": version, "runs": runs} for (version, told), runs in groups.items()
-        ],
-    }
 
 
 @click.command()
