@@ -26,7 +26,7 @@ OUTSIDE = (
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),
     "client/exports",
     *(f"client/groups/{name}.py" for name in ("debug", "retention", "storage", "transfer", "versions")),
-    "client/diff.py",
+    *("client/diff.py", "client/documents.py"),
 )
 
 HELPERS = (
