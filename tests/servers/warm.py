@@ -251,7 +251,10 @@ def run(
 
 
 def preload() -> None:
-    """Import what programs import, and forget those that are run as programs themselves."""
+    """Import what programs import, run a flow, and forget the modules that are run as programs themselves.
+
+    What is read, compiled and cached for the first run is there for all programs.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for package in PRELOADED:
@@ -259,6 +262,7 @@ def preload() -> None:
                 import_module(found.name)
         for program in PROGRAMS:
             import_module(program)
+    sys.modules[PROGRAMS[0]].warm_up()
     for program in PROGRAMS:
         del sys.modules[program]
     gc.collect()

@@ -6,7 +6,6 @@ forked child, resumes it in another, and prints what it saw as JSON; `crash_judg
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import os
@@ -356,14 +355,9 @@ def warm_up() -> None:
     Every thread of it ends with its host, so this process can be forked as before. It uses no server: some
     clients do not outlast a fork.
     """
-    server = os.environ.pop("EVERSTEP_CRASH_STORE", None)
     with TemporaryDirectory() as place:
         main("run", "small", place)
-    if server is not None:
-        os.environ["EVERSTEP_CRASH_STORE"] = server
     assert threading.active_count() == 1, threading.enumerate()
-    gc.collect()
-    gc.freeze()
 
 
 if __name__ == "__main__":
@@ -371,8 +365,6 @@ if __name__ == "__main__":
     drivers = {"postgresql": "postgres.store", "redis": "redis.store", "s3": "objects.cloud.bucket"}
     if kind not in ("", "file"):
         import_module(f"everstep.stores.{drivers[kind]}")  # here, not again in each child
-    if sys.argv[1] in ("matrix", "whole", "nodes", "replies"):
-        warm_up()
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))
