@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 from everstep import END, Flow, Host, node, route
 from everstep.cli.commands.runs import show
+from everstep.cli.main import cli
 from everstep.cli.view import lookup
 from everstep.client.projection import NodeInfo, Projection, fold
 from everstep.model.records import CheckpointRecord
@@ -70,3 +76,36 @@ def test_show_reads_a_run_page_by_page(host: Host, monkeypatch: pytest.MonkeyPat
     told = show.projected(host, "A")
     assert told.cursor == host.info("A").checkpoints
     assert asked == [4] * (told.cursor // 4 + 1)
+
+
+@pytest.mark.parametrize(
+    "words", [["log", "A"], ["log", "A", "--json"], ["show", "A"], ["show", "A", "again@3"]]
+)
+def test_no_command_holds_more_than_a_few_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(rounds, {"n": 0}, run_id="A")
+    pages: list[weakref.ref[Page]] = []
+    most = 0
+    real = Host.history
+
+    def history(self: Host, run_id: str, **how: int) -> Page:
+        nonlocal most
+        gc.collect()
+        most = max(most, sum(page() is not None for page in pages))
+        found = Page(real(self, run_id, **how))
+        pages.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(Host, "history", history)
+    monkeypatch.setattr(lookup, "PAGE", 2)
+    done = CliRunner().invoke(cli, [*words, "--store", url])
+    assert done.exit_code == 0, done.output
+    assert len(pages) >= 8
+    assert most <= 2
+
+
+class Page(list[CheckpointRecord]):
+    """A list that can be referred to weakly."""

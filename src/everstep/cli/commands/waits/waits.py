@@ -35,9 +35,12 @@ from everstep.cli.view.waits import (
 from everstep.cli.view.waits import present as present_time
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest
+from everstep.graph.author.wait_options import IN_ROW, is_unsaid
 from everstep.model.waits import WaitStatus
 
 STATUSES = {status.value: status for status in WaitStatus}
+_TOLD = ("prompt", "options", "context", "spellings")
+"""Arguments of a wait that have words of their own, or are only for those who type an answer."""
 _COLOURS = {WaitStatus.OPEN: "yellow", WaitStatus.SETTLED: "cyan", WaitStatus.CLOSED: None}
 
 
@@ -159,6 +162,9 @@ def _show(wait: WaitInfo, store: str | None, *, tokens: bool, as_json: bool) -> 
         click.echo(f"answer with: {command}" + (f"  {other}" if other else ""), err=True)
 
 
+_MORE = tuple(name for name in IN_ROW if name in WaitInfo.__struct_fields__ and name not in _TOLD)
+
+
 def facts(wait: WaitInfo) -> dict[str, str]:
     """Return what there is to know of a wait, each in words."""
     now, width = present_time(), wide()
@@ -181,6 +187,9 @@ def facts(wait: WaitInfo) -> dict[str, str]:
     if wait.context is not None:
         text = wait.context if isinstance(wait.context, str) else None
         found["context"] = printable(text) if text is not None else full(wait.context, width, 12)
+    for name in _MORE:
+        if not is_unsaid(name, getattr(wait, name)):
+            found[name.replace("_", " ")] = preview(getattr(wait, name), width)
     if wait.schema is not None and kind_of(wait.kind).needs_schema:
         found["schema"] = preview(wait.schema, width)
     if wait.notified_at is not None:
