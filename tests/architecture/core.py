@@ -74,6 +74,11 @@ MORE_TESTS = (
 )
 """The others that need nothing outside the core."""
 
+NEED_MORE = (
+    "postgres or redis or a_fork_and or a_fork_interrupted or an_erased_run_takes or rules_leave_whole"
+)
+"""Which of them are about other stores, or travel and remove runs."""
+
 EVERY_MODULE = """
 from importlib import import_module
 from pathlib import Path
@@ -121,7 +126,7 @@ class Alone:
         copy(ROOT / "tests", (*HELPERS, *tests), self._folder / "tests")
         return self.python(
             *("-m", "pytest", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"),
-            *("-q", "-m", "not soak", "-k", "not postgres and not redis", "tests"),
+            *("-q", "-m", "not soak", "-k", f"not ({NEED_MORE})", "tests"),
         )
 
 

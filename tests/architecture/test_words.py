@@ -20,11 +20,16 @@ from tests.architecture.sources import ROOT, Source, everstep_sources
 STEMS = ["who" + "ever", "some" + "body", "no" + "body", "bea" + "r", "bea" + "rs", "bor" + "ne"]
 STEMS += ["de" + "ar" + ending for ending in ("", "er", "est", "ly")]
 STEMS += ["men" + "d" + ending for ending in ("", "s", "ed", "ing")]
-LOWER, TITLE = "|".join(STEMS), "|".join(stem.title() for stem in STEMS)
-BANNED = re.compile(
-    rf"(?<![A-Za-z])(?i:{LOWER})(?![A-Za-z])|(?<=[a-z])(?:{TITLE})(?![a-z])|(?<![A-Za-z])(?:{TITLE})(?=[A-Z])"
-)
-"""The words by themselves, in text, in snake_case and in CamelCase; not inside longer words."""
+
+
+def words_by_themselves(stems: list[str]) -> re.Pattern[str]:
+    """Find these words in text, in snake_case and in CamelCase; not inside longer words."""
+    lower, title = "|".join(stems), "|".join(stem.title() for stem in stems)
+    alone = rf"(?<![A-Za-z])(?i:{lower})(?![A-Za-z])"
+    return re.compile(rf"{alone}|(?<=[a-z])(?:{title})(?![a-z])|(?<![A-Za-z])(?:{title})(?=[A-Z])")
+
+
+BANNED = words_by_themselves(STEMS)
 
 WHERE = [
     *("src", "tests", "docs", "examples", "benchmarks", "scripts"),
@@ -106,6 +111,77 @@ def test_a_banned_word_is_found(path: str, text: str) -> None:
 )
 def test_longer_words_are_left_alone(text: str) -> None:
     assert list(banned_words("src/a.py", text)) == []
+
+
+CORE = {"graph", "engine", "runtime"}
+"""Rooms that do not know who builds flows besides themselves."""
+FRONT_ENDS = [
+    "pipeline",
+    "pipelines",
+    "phase",
+    "phases",
+    "backend",
+    "backends",
+    "codergen",
+    "langgraph",
+    "dot",
+]
+FRONT_ENDS += ["digraph", "graphviz", "interviewer", "interviewers", "scored"]
+OF_FRONT_ENDS = words_by_themselves(FRONT_ENDS)
+DRAWS = ("graph/draw/", {"dot", "digraph", "graphviz"})
+"""A flow is drawn as text for Graphviz; which front end reads such text is unknown there."""
+STORED = ("runtime/retention/summaries.py", "phases")
+"""`phases_completed` is a field of summaries that 0.1 stored."""
+
+
+def words_of_front_ends(source: Source) -> Iterator[str]:
+    """Name each line of the core, and the module itself, that has a word of one front end."""
+    if source.layer not in CORE:
+        return
+    lines = enumerate([Path(source.path).stem, *source.text.splitlines()])
+    for number, line in lines:
+        for found in OF_FRONT_ENDS.findall(line):
+            word = found.lower()
+            is_drawing = source.path.startswith(DRAWS[0]) and word in DRAWS[1]
+            is_stored = (source.path, word) == STORED and "phases_completed" in line
+            if not (is_drawing or is_stored):
+                yield f"{source.at(number or 1)}: {found} is a word of a front end"
+
+
+def test_the_core_has_no_word_of_a_front_end() -> None:
+    found = [finding for source in everstep_sources() for finding in words_of_front_ends(source)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("graph/author/flow.py", "def from_dot(text): ..."),
+        ("graph/author/flow.py", "class PipelineFlow: ..."),
+        ("graph/author/flow.py", "class FlowOfPhases: ..."),
+        ("engine/state.py", 'PROGRESS = "phase"'),
+        ("engine/state.py", '"""What a backend has done."""'),
+        ("runtime/runs.py", "# As LangGraph has it."),
+        ("runtime/phases.py", ""),
+        ("runtime/retention/summaries.py", "phases_left: int"),
+        ("graph/check/structure.py", 'log.warning("no edge of the digraph leads to %s", name)'),
+    ],
+)
+def test_a_word_of_a_front_end_is_found(path: str, text: str) -> None:
+    assert len(list(words_of_front_ends(Source(path, text)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("frontends/pipelines/stage.py", "class Pipeline: ..."),
+        ("graph/draw/drawing.py", '"""Return the flow for Graphviz: a digraph in DOT."""'),
+        ("runtime/retention/summaries.py", "phases_completed: int"),
+        ("runtime/runs.py", "dotted names, and what a front end adds"),
+    ],
+)
+def test_other_rooms_and_other_words_are_left_alone(path: str, text: str) -> None:
+    assert list(words_of_front_ends(Source(path, text))) == []
 
 
 def late_events(source: Source) -> Iterator[str]:

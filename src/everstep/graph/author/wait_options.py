@@ -106,7 +106,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = dict(_arguments())
 IN_ROW: Final = tuple(name for name, about in ARGUMENTS.items() if about.in_row)
 IN_CHAIN: Final = tuple(name for name, about in ARGUMENTS.items() if about.in_chain)
 OPTIONS: Final = ("name", "output", "kind", "answer_type", *(a for a in ARGUMENTS if a != "spellings"))
-"""What the factories of `wait` take; other spellings are for the waits of pipelines."""
+"""What the factories of `wait` take; other spellings are for the waits that front ends make."""
 
 
 def is_unsaid(name: str, given: Any) -> bool:
