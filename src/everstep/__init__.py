@@ -77,7 +77,7 @@ __all__ = [
 
 _HOMES = {"AsyncHost": "everstep.client.host", "Host": "everstep.client.sync"}
 """Names by the module that has them, which is loaded when one of them is first used."""
-_MODULES = ("backends", "checkpoints", "notify", "phases", "pipelines", "results", "types")
+_MODULES = ("backends", "checkpoints", "notify", "phases", "pipelines", "results", "testing", "types")
 _MOVED = {
     "everstep.phases": ("Phase", "ScoredGate"),
     "everstep.results": (
