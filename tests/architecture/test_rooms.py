@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 
 from tests.architecture.sources import ROOT, Source, everstep_sources
-from tests.architecture.test_layers import imported_names
+from tests.architecture.test_layers import BETWEEN_ROOMS, imported_names
 
 MOST_MODULES = 20
 """How many modules a folder may show."""
@@ -19,6 +19,10 @@ APART = re.compile(r"\bApart\b")
 """How a module with one importer begins to say why it is not a part of that."""
 EACH = re.compile(r"\ba module each\b|\b[Oo]ne module for each\b")
 """How a package says that its modules are entries of one table."""
+
+READ = re.compile(r"\b(?:[Rr]ead|Begin with)\b[^.`]*`([\w./]+)`")
+MAY = re.compile(r"\bMay import ([^.]*(?:\.\w[^.]*)*)")
+NAME = re.compile(r"`([\w.]+)`")
 
 KNOTS: list[set[str]] = []
 """Modules that import each other in a circle, imports for types included. None may be added."""
@@ -42,10 +46,30 @@ def crowded(paths: Iterable[str]) -> Iterator[str]:
 
 
 def silent(sources: Iterable[Source]) -> Iterator[str]:
-    """Name each package that does not say what is in it."""
-    for source in sources:
-        if source.path.endswith("__init__.py") and not (ast.get_docstring(source.tree) or "").strip():
-            yield f"{source.at(1)}: say what is in this package, and which module to read first"
+    """Name each package that does not open with what is in it, what to read first, and what it may import.
+
+    The package itself has a page for that: ARCHITECTURE.md.
+    """
+    listed = list(sources)
+    known = {module_of(source) for source in listed}
+    for source in listed:
+        if source.path == "__init__.py" or not source.path.endswith("__init__.py"):
+            continue
+        room, text = module_of(source), " ".join((ast.get_docstring(source.tree) or "").split())
+        if not re.match(r"[A-Z`].*\.", text):
+            yield f"{source.at(1)}: say what is in this package"
+        first = [name.replace("/", ".") for name in READ.findall(text)[:1]]
+        if not any(f"{room}.{name}" in known or name in known for name in first):
+            yield f"{source.at(1)}: say which of its modules to read first: Read `store` first."
+        if (said := MAY.search(text)) is None or (
+            "." in room and set(NAME.findall(said[1])) != rooms_of(room)
+        ):
+            yield f"{source.at(1)}: say what it may import: May import what `stores` may, and of its rooms …"
+
+
+def rooms_of(room: str) -> set[str]:
+    """Return what a room inside a layer has to name: its layer, and the rooms there that it may import."""
+    return {room.split(".")[0], *BETWEEN_ROOMS.get(room, "").split()}
 
 
 def imports(sources: Iterable[Source]) -> dict[str, set[str]]:
@@ -124,7 +148,7 @@ def test_no_folder_of_tests_shows_more_modules_than_one_can_take_in() -> None:
     assert list(crowded(path.relative_to(ROOT).as_posix() for path in tests.rglob("*.py"))) == []
 
 
-def test_every_package_says_what_is_in_it() -> None:
+def test_every_package_says_what_is_in_it_what_to_read_first_and_what_it_may_import() -> None:
     assert list(silent(everstep_sources())) == []
 
 
@@ -181,8 +205,32 @@ def test_a_circle_is_found(text: str, names: list[set[str]]) -> None:
     assert knots(imports(sources)) == names
 
 
-def test_a_crowded_folder_and_a_silent_package_are_found() -> None:
+def test_a_crowded_folder_is_found() -> None:
     many = [f"store/m{k}.py" for k in range(MOST_MODULES + 1)]
     assert list(crowded(many)) == [f"store shows {MOST_MODULES + 1} modules; find the rooms in it"]
-    [told] = silent([Source("store/__init__.py", "import os\n"), Source("b/__init__.py", '"""Words."""')])
-    assert told.startswith("src/everstep/store/__init__.py:1: say what is in this package")
+    assert list(crowded(many[:-1])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("import os\n", ["what is in", "which of its modules", "what it may import"]),
+        ('"""Runs in one file."""', ["which of its modules", "what it may import"]),
+        (
+            '"""Runs in one file. Read `gone` first. May import what `stores` may."""',
+            ["which of its modules"],
+        ),
+        ('"""Runs in one file. Read `store` first."""', ["what it may import"]),
+        (
+            '"""Runs. Read `store` first. May import what `stores` may, and of its rooms `redis`."""',
+            ["what it may import"],
+        ),
+        ('"""Runs. Read `store` first. May import what `stores` may, and no other room of it."""', []),
+    ],
+)
+def test_a_silent_package_is_found(text: str, missing: list[str]) -> None:
+    found = list(silent([Source("stores/sqlite/__init__.py", text), Source("stores/sqlite/store.py", "")]))
+    assert [finding.startswith("src/everstep/stores/sqlite/__init__.py:1: say ") for finding in found] == [
+        True for _ in missing
+    ]
+    assert all(part in finding for part, finding in zip(missing, found, strict=True))

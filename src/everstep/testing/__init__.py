@@ -1,6 +1,7 @@
 """What tests of flows and of stores need: a clock to move, answers to give, the suite for every store.
 
-The suites need pytest, which is loaded when one of them is asked for.
+The suites need pytest, which is loaded when one of them is asked for. Read `playing` first. May import
+everything but the command line and the service.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""How runs, steps and values look on a terminal. Knows no command. Read `tree` and `text` first."""
+"""How runs, steps and values look on a terminal. Knows no command. Read `text` first.
+
+May import what `cli` may, and of its rooms `args`.
+"""

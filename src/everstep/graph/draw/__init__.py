@@ -1,1 +1,4 @@
-"""A flow as a picture: DOT, Mermaid and SVG."""
+"""A flow as a picture: DOT, Mermaid and SVG.
+
+Read `drawing` first. May import what `graph` may, and of its rooms `author`, `check` and `compile`.
+"""

@@ -10,8 +10,9 @@ class TestMyStore(StoreConformance):
             capabilities=Capabilities(durable=True, single_writer=True),
         )
 
-One module for each promise of a store; read `records` first. `kit` is what they all work with, and `buckets`
-is a suite of its own, for places where the object store keeps its objects.
+One module for each promise of a store; read `records` first. `kit` is what they all work with, and
+`buckets` is a suite of its own, for places where the object store keeps its objects. May import what
+`testing` may, and no other room of it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Commands about what runs wait for."""
+"""Commands about what runs wait for.
+
+Read `waits` first. May import what `cli` may, and of its rooms `args` and `view`.
+"""

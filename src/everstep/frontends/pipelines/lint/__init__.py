@@ -1,1 +1,4 @@
-"""What is wrong, or odd, about a pipeline before it runs. Read `rules` first."""
+"""What is wrong, or odd, about a pipeline before it runs. Read `rules` first.
+
+May import what `frontends` may, and of its rooms `dot`.
+"""
