@@ -31,7 +31,8 @@ Ctrl-C reaches it, and threads that share a host do not wait for one another.
 
 from __future__ import annotations
 '''
-GROUPS_OPENING = '''"""The groups of calls of `Host`: those of `AsyncHost` for code that does not await. Apart from `sync`, which
+GROUPS_OPENING = '''\
+"""The groups of calls of `Host`: those of `AsyncHost` for code that does not await. Apart from `sync`, which
 is generated too: the calls of groups few programs load.
 
 Made by `scripts/generate_host.py` from `groups/`: change that, and run it.

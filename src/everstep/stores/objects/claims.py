@@ -28,7 +28,7 @@ _TRIES = 50
 Flows = Collection[tuple[str, str]]
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ObjectsWish(msgspec.Struct, frozen=True):
     """What a claimant wants, and for how long."""
 
     new_owner: Callable[[], str]
@@ -74,7 +74,12 @@ class Claims:
         self._turns = Turns()
 
     def claim_due(
-        self, flows: Flows, wish: Wish, limit: int, apart_from: Collection[str], quotas: Mapping[str, Quota]
+        self,
+        flows: Flows,
+        wish: ObjectsWish,
+        limit: int,
+        apart_from: Collection[str],
+        quotas: Mapping[str, Quota],
     ) -> list[tuple[RunRow, Lease]]:
         """Claim runs that are due."""
         wanted = set(flows)
@@ -110,7 +115,7 @@ class Claims:
                 break
         return claimed
 
-    def _claim(self, line: Line, owner: str, wish: Wish) -> tuple[RunRow, Lease] | None:
+    def _claim(self, line: Line, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
         def work(draft: Draft) -> Lease | None:
             if not draft.exists or self._since(line, draft.standing, draft.now, looks=True) is None:
                 return None

@@ -37,7 +37,7 @@ class BaseJudge(Protocol):
     def __call__(self, *, has_parent: bool, base: str | None) -> Verdict | None: ...
 
 
-class Keeping:
+class RunKeeping:
     """What is asked about whole runs."""
 
     def __init__(self, lines: Lines, records: Records) -> None:

@@ -25,7 +25,7 @@ Look = Callable[[str], Line]
 _OVER = (Status.COMPLETED, Status.CANCELLED)
 
 
-class Listing:
+class RunListing:
     """What is asked about many runs at once."""
 
     def __init__(self, lines: Lines, claims: Claims) -> None:

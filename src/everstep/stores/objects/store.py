@@ -35,15 +35,15 @@ from everstep.ports.system import Clock
 from everstep.stores.objects import names
 from everstep.stores.objects.blobs import ObjectBlobs
 from everstep.stores.objects.bucket import Bucket
-from everstep.stores.objects.claims import Claims, Wish
+from everstep.stores.objects.claims import Claims, ObjectsWish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
-from everstep.stores.objects.keeping import Keeping
+from everstep.stores.objects.keeping import RunKeeping
 from everstep.stores.objects.lines import Lines
-from everstep.stores.objects.listing import Listing
+from everstep.stores.objects.listing import RunListing
 from everstep.stores.objects.logs import BucketLogs, Logs
 from everstep.stores.objects.records import Records
-from everstep.stores.objects.watch import Watch
+from everstep.stores.objects.watch import BucketWatch
 from everstep.stores.threads import Threads
 
 T = TypeVar("T")
@@ -75,11 +75,11 @@ class ObjectStore:
             self.capabilities = msgspec.structs.replace(self.capabilities, remote=True)
         self.lines = Lines(bucket, clock, logs or BucketLogs(bucket))
         self.records = Records(self.lines)
-        self.keeping = Keeping(self.lines, self.records)
+        self.keeping = RunKeeping(self.lines, self.records)
         self.artifacts = ObjectBlobs(bucket, clock)
         self._claims = Claims(self.lines)
-        self._listing = Listing(self.lines, self._claims)
-        self._watch = Watch(self.lines, poll)
+        self._listing = RunListing(self.lines, self._claims)
+        self._watch = BucketWatch(self.lines, poll)
         self._threads = Threads(16, "everstep-store")
 
     async def _aside(self, work: Callable[[], T]) -> T:
@@ -200,7 +200,7 @@ class ObjectStore:
         apart_from: Collection[str] = (),
         quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
-        wish = Wish(new_owner, ttl, process)
+        wish = ObjectsWish(new_owner, ttl, process)
         return await self._aside(lambda: self._claims.claim_due(flows, wish, limit, apart_from, quotas or {}))
 
     async def leased(self, owners: Collection[str] | None = None) -> Runs:

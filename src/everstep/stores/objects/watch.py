@@ -19,7 +19,7 @@ _FEW = 4
 """How many of the runs that are driven, and of those asked for, are looked at for new records."""
 
 
-class Watch:
+class BucketWatch:
     """Counts what it sees of what others write."""
 
     def __init__(self, lines: Lines, every: float = EVERY) -> None:

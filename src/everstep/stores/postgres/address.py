@@ -15,7 +15,7 @@ DEFAULT_POOL = 8
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
-class Address(NamedTuple):
+class PostgresAddress(NamedTuple):
     """Where the tables are."""
 
     url: str
@@ -36,7 +36,7 @@ class Address(NamedTuple):
         return f'"{self.schema}"'
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> PostgresAddress:
     """Take our own options out of a URL; the rest is the driver's."""
     try:
         parts = urlsplit(url)
@@ -67,7 +67,9 @@ def read_address(url: str) -> Address:
     driver = urlunsplit(("postgresql", parts.netloc, parts.path, theirs, ""))
     who = f"{user}@" if user else ""
     where = f"{who}{host}{f':{port}' if port else ''}{parts.path}"
-    return Address(driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "auto")
+    return PostgresAddress(
+        driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "auto"
+    )
 
 
 _FORM = "Write postgresql://user@host:5432/database?schema=everstep"

@@ -12,7 +12,7 @@ from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.columns import check_size, span_to_int, to_int
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import text
 from everstep.stores.postgres.connections import Connections, rows
 
@@ -24,7 +24,9 @@ MOST = 2**30 - 2**16
 class ArtifactTable:
     """Keeps each artifact once, in the database that keeps the runs."""
 
-    def __init__(self, at: Address, connections: Connections, queries: dict[str, str], clock: Clock) -> None:
+    def __init__(
+        self, at: PostgresAddress, connections: Connections, queries: dict[str, str], clock: Clock
+    ) -> None:
         self._at = at
         self._connections = connections
         self._sql = queries

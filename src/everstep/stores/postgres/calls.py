@@ -16,7 +16,7 @@ _FORGOTTEN = b"26000"
 """The code of a statement that the server does not know."""
 
 
-class Call:
+class PreparedCall:
     """A statement that returns one value: prepared once a connection, if nothing stands before the server.
 
     A pooler may give the next statement to another session; there it is sent whole, and the plans of the

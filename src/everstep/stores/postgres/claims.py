@@ -16,7 +16,7 @@ from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 from everstep.stores.postgres.columns import read_text, run_row, text
 from everstep.stores.postgres.connections import Connection, rows
-from everstep.stores.postgres.waits import WaitTable
+from everstep.stores.postgres.waits import PostgresWaits
 from everstep.stores.tables import FoundRun
 
 Claims = list[tuple[RunRow, Lease]]
@@ -33,7 +33,7 @@ _WAKING, _WAITING = 1, 2
 _QUOTA_LOCK = 0x65766573
 
 
-class Wish(NamedTuple):
+class DueWish(NamedTuple):
     """What a worker would like to drive."""
 
     now: int | None
@@ -67,20 +67,20 @@ def claim_values(row: Row, granted: Lease) -> Row:
     return (found.key, *lease, granted.takeovers, found.newest, *judged)
 
 
-class DueRuns:
+class PostgresDueRuns:
     """The runs that are due, and whose turn it is.
 
     As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
     to lane, so that a claim reads about as many rows as it can use.
     """
 
-    def __init__(self, sql: dict[str, str], waits: WaitTable, schema: str) -> None:
+    def __init__(self, sql: dict[str, str], waits: PostgresWaits, schema: str) -> None:
         self._sql = sql
         self._waits = waits
         self._schema = schema
         self._turns = Turns()
 
-    def claim(self, db: Connection, wish: Wish, grant: Callable[[Row], Lease]) -> Claims:
+    def claim(self, db: Connection, wish: DueWish, grant: Callable[[Row], Lease]) -> Claims:
         """Claim up to so many; those that others are about to take are passed over."""
         if wish.limit <= 0 or not wish.flows:
             return []
@@ -106,7 +106,7 @@ class DueRuns:
             for row, lease in claimed
         ]
 
-    def _choose(self, db: Connection, wish: Wish) -> dict[int, Lane]:
+    def _choose(self, db: Connection, wish: DueWish) -> dict[int, Lane]:
         """Return the keys of the runs whose turn it is, in order, with their lanes."""
         names = sorted({flow_id for flow_id, _ in wish.flows} & wish.quotas.keys())
         live = rows(db, self._sql["live_leases"], (wish.now, list(map(text, names)))) if names else []
@@ -122,7 +122,7 @@ class DueRuns:
             keys[run_id]: lane for run_id, lane in choose(lanes, limit=most, room=room, turns=self._turns)
         }
 
-    def _lanes(self, db: Connection, wish: Wish, room: Room) -> dict[LaneKey, list[list[Found]]]:
+    def _lanes(self, db: Connection, wish: DueWish, room: Room) -> dict[LaneKey, list[list[Found]]]:
         flows = [key for key in wish.flows if room.has(key[0])]
         names = [text(name) for name, _ in flows]
         hashes = [text(flow_hash) for _, flow_hash in flows]

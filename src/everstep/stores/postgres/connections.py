@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from everstep.errors import BadRequest, StoreUnavailable
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.failures import explain, is_broken
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         """The names of statements that the server knows."""
 
 
-def connect(at: Address) -> Connection:
+def connect(at: PostgresAddress) -> Connection:
     """Open one connection, or raise one of our errors."""
     try:
         told = psycopg.conninfo.conninfo_to_dict(at.url)
@@ -75,7 +75,7 @@ def connect(at: Address) -> Connection:
 class Connections:
     """A few connections that threads take turns with."""
 
-    def __init__(self, at: Address, size: int) -> None:
+    def __init__(self, at: PostgresAddress, size: int) -> None:
         self._at = at
         self._size = size
         self._is_closed = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import psycopg
 
 from everstep.errors import EverstepError, StateCorrupted, StoreError, StoreNotWritable, StoreUnavailable
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 
 _TRY_AGAIN = "Nothing is lost: it is tried again, or resume the run later."
 
 
-def explain(error: psycopg.Error, at: Address) -> EverstepError:
+def explain(error: psycopg.Error, at: PostgresAddress) -> EverstepError:
     """Say in one line what the server, or the way to it, means."""
     state = error.sqlstate or ""
     said = (error.diag.message_primary or _first_line(error)).rstrip(".")
@@ -49,7 +49,7 @@ def explain(error: psycopg.Error, at: Address) -> EverstepError:
 _CROWDED = ("too many connections", "too many clients", "connection slots", "connection limit")
 
 
-def _explain_connection(said: str, at: Address) -> EverstepError:
+def _explain_connection(said: str, at: PostgresAddress) -> EverstepError:
     if any(sign in said for sign in _CROWDED):
         return StoreUnavailable(
             f"{at.shown} has no connection left: {said}.",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psycopg
 
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.failures import explain
 from everstep.stores.tables import RUN_COLUMNS, TOMBSTONES, WAITS
@@ -38,14 +38,14 @@ _MEANINGS = {
 """What names in braces stand for in `queries.sql`, besides the schema."""
 
 
-class Migration(NamedTuple):
+class SchemaStep(NamedTuple):
     number: int
     script: str
     clients_from: int
     """The oldest client that can live with it, by the last migration it knows."""
 
 
-def read_queries(at: Address) -> dict[str, str]:
+def read_queries(at: PostgresAddress) -> dict[str, str]:
     """Return the named queries of `queries.sql` for one schema."""
     text = (_HERE / "queries.sql").read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
@@ -56,23 +56,23 @@ def read_queries(at: Address) -> dict[str, str]:
     }
 
 
-def _filled(text: str, at: Address) -> str:
+def _filled(text: str, at: PostgresAddress) -> str:
     for name, meaning in _MEANINGS.items():
         text = text.replace(name, meaning)
     return text.replace("{schema}", at.quoted_schema)
 
 
-def migrations(folder: Path = _HERE / "migrations") -> list[Migration]:
+def migrations(folder: Path = _HERE / "migrations") -> list[SchemaStep]:
     """Return the schema's steps by number."""
-    found: list[Migration] = []
+    found: list[SchemaStep] = []
     for file in sorted(folder.glob("[0-9]*.sql")):
         script = file.read_text()
         told = re.search(r"^-- clients from: (\d+)$", script, flags=re.MULTILINE)
-        found.append(Migration(int(file.name[:4]), script, int(told[1]) if told else 0))
+        found.append(SchemaStep(int(file.name[:4]), script, int(told[1]) if told else 0))
     return found
 
 
-def prepare(connection: Connection, at: Address, *, create: bool) -> None:
+def prepare(connection: Connection, at: PostgresAddress, *, create: bool) -> None:
     """Make or upgrade the schema if that is needed, and refuse one that we cannot use."""
     steps = migrations()
     try:
@@ -87,7 +87,7 @@ def prepare(connection: Connection, at: Address, *, create: bool) -> None:
         raise explain(error, at) from error
 
 
-def _version(connection: Connection, at: Address) -> int | None:
+def _version(connection: Connection, at: PostgresAddress) -> int | None:
     """Return the number of the last migration; none if there is nothing yet."""
     found = rows(
         connection,
@@ -114,7 +114,7 @@ def _version(connection: Connection, at: Address) -> int | None:
     return int(version)
 
 
-def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None:
+def migrate(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> None:
     """Bring the schema up to date in one transaction; another process may be doing the same."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", (_LOCK, at.schema))
@@ -141,7 +141,7 @@ def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None
             _grant(connection, at, before)
 
 
-def _relations(connection: Connection, at: Address) -> dict[str, str]:
+def _relations(connection: Connection, at: PostgresAddress) -> dict[str, str]:
     """Return the names of tables and sequences, quoted, with what each is."""
     query = (
         "SELECT quote_ident(relname), relkind::text FROM pg_class "
@@ -150,7 +150,7 @@ def _relations(connection: Connection, at: Address) -> dict[str, str]:
     return dict(rows(connection, query, (at.quoted_schema,)))
 
 
-def _grant(connection: Connection, at: Address, before: dict[str, str]) -> None:
+def _grant(connection: Connection, at: PostgresAddress, before: dict[str, str]) -> None:
     """Let every role that may use the runs use what an upgrade has added: clients before it must not stop."""
     query = (
         "SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, "

@@ -34,17 +34,17 @@ from everstep.ports.store import (
 )
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.columns import EPOCH, read_removal, read_worker, span_to_int, to_int, to_time
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.artifacts import ArtifactTable
-from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
-from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
+from everstep.stores.postgres.calls import BINARY, TEXT, PreparedCall, flag, number
+from everstep.stores.postgres.claims import Claims, DueWish, PostgresDueRuns, Row, claim_values, judge
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, tombstone
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
 from everstep.stores.postgres.schema import prepare, read_queries
-from everstep.stores.postgres.waits import WaitTable
-from everstep.stores.postgres.watch import Watch, channel_of
+from everstep.stores.postgres.waits import PostgresWaits
+from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Threads
 
 T = TypeVar("T")
@@ -61,12 +61,12 @@ class PostgresStore:
         durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
     )
 
-    def __init__(self, at: Address, clock: Clock, *, create: bool = True) -> None:
+    def __init__(self, at: PostgresAddress, clock: Clock, *, create: bool = True) -> None:
         self._at = at
         self._clock = clock
         self._sql = read_queries(at)
-        self._put_step = Call("everstep_step", self._sql["put_step"], [*[TEXT] * 6, BINARY, TEXT])
-        self._put_group = Call("everstep_group", self._sql["put_group"], [TEXT, BINARY, TEXT, TEXT])
+        self._put_step = PreparedCall("everstep_step", self._sql["put_step"], [*[TEXT] * 6, BINARY, TEXT])
+        self._put_group = PreparedCall("everstep_group", self._sql["put_group"], [TEXT, BINARY, TEXT, TEXT])
         self._channel = channel_of(at)
         self._connections = Connections(at, at.pool)
         self._renewals = Connections(at, 1)
@@ -75,9 +75,9 @@ class PostgresStore:
         except BaseException:
             self._connections.close()
             raise
-        self._waits = WaitTable(self._sql, self._channel)
-        self._due = DueRuns(self._sql, self._waits, at.schema)
-        self._watch = Watch(at, self._sql)
+        self._waits = PostgresWaits(self._sql, self._channel)
+        self._due = PostgresDueRuns(self._sql, self._waits, at.schema)
+        self._watch = PostgresWatch(at, self._sql)
         self._threads = Threads(at.pool, "everstep-postgres")
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
@@ -212,7 +212,7 @@ class PostgresStore:
         apart_from: Collection[str] = (),
         quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
-        wish = Wish(self._now(), tuple(flows), tuple(apart_from), limit, quotas or {})
+        wish = DueWish(self._now(), tuple(flows), tuple(apart_from), limit, quotas or {})
 
         def grant(row: Row) -> Lease:
             return judge(row, new_owner(), ttl, process, None)

@@ -11,7 +11,7 @@ from everstep.stores.postgres.columns import some_text, text, wait_row
 from everstep.stores.postgres.connections import Connection, rows
 
 
-class WaitTable:
+class PostgresWaits:
     """The waits of every run."""
 
     def __init__(self, sql: dict[str, str], channel: str) -> None:

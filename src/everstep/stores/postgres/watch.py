@@ -16,7 +16,7 @@ import threading
 import psycopg
 
 from everstep.errors import EverstepError
-from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.connections import Connection, connect, rows
 
 log = logging.getLogger("everstep")
@@ -28,15 +28,15 @@ AGAIN = 1.0
 """Seconds before a connection that failed is tried again."""
 
 
-def channel_of(at: Address) -> str:
+def channel_of(at: PostgresAddress) -> str:
     """Return the name under which writers of this schema tell of work; it has to be short."""
     return "everstep_" + hashlib.sha256(at.schema.encode()).hexdigest()[:16]
 
 
-class Watch:
+class PostgresWatch:
     """Counts what others wrote, on a thread that starts with the first question."""
 
-    def __init__(self, at: Address, queries: dict[str, str]) -> None:
+    def __init__(self, at: PostgresAddress, queries: dict[str, str]) -> None:
         self._at = at
         self._written = queries["written"]
         self._running = queries["running_writers"]

@@ -19,7 +19,7 @@ _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """A server, a login, and the part of a database that is ours."""
 
     host: str
@@ -54,7 +54,7 @@ class Address(NamedTuple):
         return f"{{{self.prefix}}}:"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> RedisAddress:
     """Read `redis://[user[:password]@]host[:port][/db][?prefix=...]`; rediss: asks for TLS."""
     try:
         parts = urlsplit(url)
@@ -84,7 +84,7 @@ def read_address(url: str) -> Address:
             f"unknown option {', '.join(options)} in the URL of a Redis.",
             fix=f"Known are prefix, timeout, {', '.join(_TLS_FILES)}.",
         )
-    return Address(
+    return RedisAddress(
         host=parts.hostname,
         port=port,
         db=int(db),

@@ -10,7 +10,7 @@ from everstep.ports.beside import KeptChannel
 from everstep.ports.system import Clock
 from everstep.stores.redis.fields import as_text, hash_of
 from everstep.stores.redis.link import Links
-from everstep.stores.redis.watch import Watch
+from everstep.stores.redis.watch import RedisWatch
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
@@ -49,7 +49,7 @@ class RedisQueue:
     def __init__(self, links: Links, clock: Clock) -> None:
         self._links = links
         self._key = f"{links.address.keys}queue"
-        self._watch = Watch(links, clock, topic="bell")
+        self._watch = RedisWatch(links, clock, topic="bell")
 
     def announce(self, run_id: str, flow_id: str) -> bool:
         return bool(self._links.call("announce", "", run_id, flow_id))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import redis
 
-from everstep.stores.redis.address import Address
+from everstep.stores.redis.address import RedisAddress
 from everstep.stores.redis.trouble import explain
 from everstep.stores.redis.wire import Argument, Wire
 
@@ -41,7 +41,7 @@ def script(name: str) -> Script:
 class Links:
     """A few connections that threads share: each takes one, uses it, and puts it back."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self.address = address
         self._keys = address.keys.encode()
         self._free: deque[Wire] = deque()

@@ -59,7 +59,7 @@ from everstep.stores.redis.fields import (
 from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.restoring import restore
-from everstep.stores.redis.watch import Watch
+from everstep.stores.redis.watch import RedisWatch
 from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Threads
 
@@ -89,7 +89,7 @@ class RedisStore:
         self._links = links
         self._clock = clock
         self._check_format(create)
-        self._watch = Watch(links, clock)
+        self._watch = RedisWatch(links, clock)
         self._turns = Turns()
         self._threads = Threads(THREADS, "everstep-redis")
 

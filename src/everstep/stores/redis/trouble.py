@@ -5,10 +5,10 @@ from __future__ import annotations
 import redis
 
 from everstep.errors import EverstepError, StoreError, StoreNotWritable, StoreUnavailable
-from everstep.stores.redis.address import Address
+from everstep.stores.redis.address import RedisAddress
 
 
-def explain(error: Exception, address: Address) -> EverstepError:
+def explain(error: Exception, address: RedisAddress) -> EverstepError:
     """Say in one line what Redis means, and what to do."""
     at, said = address.shown, str(error).split("\n")[0].rstrip(".")
     if isinstance(error, redis.exceptions.NoPermissionError):

@@ -17,7 +17,7 @@ PAUSE = 1.0
 """Seconds between two tries to listen again."""
 
 
-class Watch:
+class RedisWatch:
     """Counts what is said on a topic. What is missed while it cannot listen counts as one."""
 
     def __init__(self, links: Links, clock: Clock, *, topic: str = "changes") -> None:

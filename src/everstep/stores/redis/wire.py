@@ -8,7 +8,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from everstep.stores.redis.address import Address
+from everstep.stores.redis.address import RedisAddress
 
 CONNECT_TIMEOUT = 5.0
 Argument = str | bytes | int | float
@@ -17,7 +17,7 @@ Argument = str | bytes | int | float
 class Wire:
     """Sends commands and reads replies, one thread at a time; what fails raises as the driver does."""
 
-    def __init__(self, at: Address) -> None:
+    def __init__(self, at: RedisAddress) -> None:
         kind: Any = redis.SSLConnection if at.is_tls else redis.Connection
         # The driver's own retries would repeat a write that may not be repeated.
         self._connection: Any = kind(

@@ -40,7 +40,7 @@ Way = tuple[str, str, int]
 """The name of a walk, a flow and a priority."""
 
 
-class DueRuns:
+class SqliteDueRuns:
     """Finds the runs to claim. The caller holds the connection.
 
     As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane

@@ -41,7 +41,7 @@ from everstep.ports.store import (
 )
 from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, read_removal, read_worker, to_int
-from everstep.stores.sqlite.claims import DueRuns
+from everstep.stores.sqlite.claims import SqliteDueRuns
 from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, run_row, run_values, tombstone
 from everstep.stores.sqlite.database import (
     brief_patience,
@@ -58,7 +58,7 @@ from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.restoring import restore
 from everstep.stores.sqlite.room import LogRoom
-from everstep.stores.sqlite.waits import WaitTable
+from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 T = TypeVar("T")
@@ -93,8 +93,8 @@ class SqliteStore:
         self._db.create_scalar_function("digest_of", digest_of, 1)  # type: ignore[arg-type]  # called with blobs only
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path) if syncs_each_commit else None
-        self._waits = WaitTable(self._db, self._sql)
-        self._due = DueRuns(self._db, self._sql)
+        self._waits = SqliteWaits(self._db, self._sql)
+        self._due = SqliteDueRuns(self._db, self._sql)
         self._records = RecordTable(self._db, self._sql, path)
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}

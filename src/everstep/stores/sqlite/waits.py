@@ -17,7 +17,7 @@ from everstep.stores.sqlite.columns import due_time, wait_row, wait_values
 from everstep.stores.sqlite.database import rows
 
 
-class WaitTable:
+class SqliteWaits:
     """The waits of every run. The caller holds the connection."""
 
     def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from everstep.model.waits import WaitStatus
 from everstep.ports.store import Signal, Traits
 from everstep.registry import open_store
 from everstep.stores.postgres import connections
-from everstep.stores.postgres.address import Address, read_address
+from everstep.stores.postgres.address import PostgresAddress, read_address
 from everstep.testing import ManualClock
 from everstep.testing.conformance.kit import Chain, Client, StoreKit
 from tests.servers.postgres import fresh_schema
@@ -56,7 +56,7 @@ class Workbench:
         self.schema = read_address(url).schema
         really_connect = connections.connect
 
-        def connect(at: Address) -> connections.Connection:
+        def connect(at: PostgresAddress) -> connections.Connection:
             connection = really_connect(at)
             connection.execute("load 'auto_explain'")
             for name, value in {

@@ -16,7 +16,7 @@ from everstep.ports.store import Signal
 from everstep.registry import open_store
 from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.schema import read_queries
-from everstep.stores.postgres.watch import LOOK, Watch, channel_of
+from everstep.stores.postgres.watch import LOOK, PostgresWatch, channel_of
 from everstep.testing import ManualClock
 from everstep.testing.conformance.kit import Client, StoreKit
 from tests.servers.proxy import proxy_before
@@ -31,9 +31,9 @@ def client(postgres_url: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def watch(client: Client, postgres_url: str) -> Iterator[Watch]:
+def watch(client: Client, postgres_url: str) -> Iterator[PostgresWatch]:
     address = read_address(postgres_url)
-    watching = Watch(address, read_queries(address))
+    watching = PostgresWatch(address, read_queries(address))
     yield watching
     watching.close()
 
@@ -82,7 +82,7 @@ def test_every_write_takes_a_number(client: Client, postgres_url: str) -> None:
 
 
 def test_work_is_heard_of_before_anybody_looks(
-    client: Client, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    client: Client, watch: PostgresWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everstep.stores.postgres.watch.LOOK", 3600.0)
     numbers = itertools.count()
@@ -104,7 +104,7 @@ def test_work_is_heard_of_before_anybody_looks(
         closing.join(0.02)
 
 
-def test_a_step_is_seen_though_it_is_not_announced(client: Client, watch: Watch) -> None:
+def test_a_step_is_seen_though_it_is_not_announced(client: Client, watch: PostgresWatch) -> None:
     chain = client.admit("run")
     for _ in range(3):
         assert soon(lambda: watch.count() == watch.count())
@@ -115,7 +115,7 @@ def test_a_step_is_seen_though_it_is_not_announced(client: Client, watch: Watch)
 
 
 def test_a_commit_that_takes_long_is_seen_once_it_is_there(
-    client: Client, watch: Watch, postgres_url: str
+    client: Client, watch: PostgresWatch, postgres_url: str
 ) -> None:
     chain = client.admit("run")
     address = read_address(postgres_url)
@@ -136,7 +136,7 @@ def test_a_commit_that_takes_long_is_seen_once_it_is_there(
 def test_a_client_that_lost_the_connection_listens_again(client: Client, postgres_url: str) -> None:
     with proxy_before(postgres_url) as (proxy, url):
         address = read_address(url)
-        watch = Watch(address, read_queries(address))
+        watch = PostgresWatch(address, read_queries(address))
         before = watch.count()
         proxy.drop_all()
         assert soon(lambda: watch.count() != before), "what was written meanwhile was not heard of"
@@ -151,7 +151,7 @@ def test_a_store_that_is_out_of_reach_has_no_changes(postgres_url: str) -> None:
     with proxy_before(postgres_url) as (proxy, url):
         proxy.is_down = True
         address = read_address(url)
-        watch = Watch(address, read_queries(address))
+        watch = PostgresWatch(address, read_queries(address))
         assert isinstance(watch.count(), int)
         watch.close()
 
@@ -188,7 +188,7 @@ def test_a_resting_worker_takes_a_run_without_looking_for_one(
 
 
 def test_a_watch_that_is_not_asked_listens_no_more_until_it_is(
-    watch: Watch, client: Client, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    watch: PostgresWatch, client: Client, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is told to a client that does not read it fills the server's queue, and then no one can tell."""
     monkeypatch.setattr("everstep.stores.postgres.watch.IDLE", LOOK)

@@ -33,7 +33,7 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
-class Address(NamedTuple):
+class CloudAddress(NamedTuple):
     """A bucket, the part of it that is ours, and the way there. No secret is ever in it."""
 
     kind: str
@@ -59,7 +59,7 @@ class Address(NamedTuple):
     def url(self) -> str:
         """The URL as it may be shown and used again."""
         ours = self._replace(allow_http=self.allow_http and not _is_here(self.endpoint))._asdict()
-        usual = Address("", "", "")._asdict()
+        usual = CloudAddress("", "", "")._asdict()
         told = {name: ours[name] for name in OPTIONS[self.kind] if ours[name] != usual[name]}
         options = "&".join(
             f"{name}={quote(str(value).lower() if value is True else f'{value}', safe=':/')}"
@@ -77,7 +77,7 @@ class Address(NamedTuple):
         return f"{self.prefix}/" if self.prefix else ""
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> CloudAddress:
     """Read `s3://bucket/prefix?endpoint=...&region=...`; keys do not belong into it."""
     try:
         parts = urlsplit(url)
@@ -105,7 +105,7 @@ def read_address(url: str) -> Address:
         )
     options = _read_options(kind, parts.query)
     endpoint = _read_endpoint(kind, options.get("endpoint"))
-    return Address(
+    return CloudAddress(
         kind=kind,
         bucket=parts.netloc,
         prefix=prefix,
@@ -191,7 +191,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def profile_keys(address: Address) -> dict[str, str]:
+def profile_keys(address: CloudAddress) -> dict[str, str]:
     """Return keys and region of a profile in the files of the AWS command line, as far as they say so.
 
     Keys in the environment come first, as everywhere, unless the URL names a profile.

@@ -21,7 +21,7 @@ from everstep.errors import BadRequest, StoreError, StoreUnavailable
 from everstep.ports.health import Health
 from everstep.ports.system import Clock
 from everstep.stores.objects.bucket import Found, Listed
-from everstep.stores.objects.cloud.address import Address, profile_keys
+from everstep.stores.objects.cloud.address import CloudAddress, profile_keys
 from everstep.stores.objects.cloud.clock import ServerClock
 from everstep.stores.objects.cloud.health import look_at
 from everstep.stores.objects.cloud.trouble import OTHER_SERVER, Said, explain
@@ -76,7 +76,7 @@ class Cloud:
 
     is_local = False
 
-    def __init__(self, address: Address, clock: Clock, *, create: bool = True) -> None:
+    def __init__(self, address: CloudAddress, clock: Clock, *, create: bool = True) -> None:
         """Open it; without `create`, whether it honours conditions is tried only before the first write."""
         self.address = address
         self.place = address.place
@@ -294,7 +294,7 @@ class _Met(Exception):
     """Two conditional writes met at the server, which refused to decide."""
 
 
-def _open(address: Address, *, retries: int) -> Any:
+def _open(address: CloudAddress, *, retries: int) -> Any:
     client: dict[str, Any] = {
         "allow_http": address.allow_http,
         "timeout": timedelta(seconds=address.timeout),

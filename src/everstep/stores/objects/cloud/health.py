@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 from everstep.errors import StoreError
 from everstep.ports.health import Finding, Health, Level
-from everstep.stores.objects.cloud.address import Address
+from everstep.stores.objects.cloud.address import CloudAddress
 
 _PATIENCE = 5.0
 _PRODUCTS = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
@@ -20,7 +20,7 @@ _PRODUCTS = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage
 class Looked(Protocol):
     """A bucket as it is looked at."""
 
-    address: Address
+    address: CloudAddress
     is_versioned: bool
 
     def check(self) -> None: ...
@@ -56,7 +56,7 @@ def _about_versions(is_versioned: bool) -> Iterator[Finding]:
         )
 
 
-def _product(address: Address) -> str:
+def _product(address: CloudAddress) -> str:
     """Return what the server calls itself."""
     kind = _PRODUCTS[address.kind]
     if address.endpoint is None:

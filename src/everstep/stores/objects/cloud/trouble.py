@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from everstep.errors import EverstepError, StoreError, StoreNotWritable, StoreUnavailable
-from everstep.stores.objects.cloud.address import Address
+from everstep.stores.objects.cloud.address import CloudAddress
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|code: \"?([A-Za-z.]{1,64})")
@@ -45,7 +45,7 @@ class Said:
         return " ".join(part for part in (str(self.status or ""), self.code) if part) or "no reason given"
 
 
-def explain(error: BaseException, at: Address) -> EverstepError:
+def explain(error: BaseException, at: CloudAddress) -> EverstepError:
     """Say in one line what it means, and what to do."""
     said = Said(error)
     if said.is_about_keys:
@@ -75,7 +75,7 @@ def explain(error: BaseException, at: Address) -> EverstepError:
     return _explain_way(said, at)
 
 
-def _explain_way(said: Said, at: Address) -> EverstepError:
+def _explain_way(said: Said, at: CloudAddress) -> EverstepError:
     if said.is_plain:
         return StoreError(
             f"{at.place} would be reached without encryption.", fix="Use https, or allow_http=true."

@@ -8,7 +8,7 @@ import os
 import threading
 
 from everstep.stores.forking import free_in_children
-from everstep.stores.objects.folder.handles import Handle, open_for_all
+from everstep.stores.objects.folder.handles import FileHandle, open_for_all
 
 _SIZE = 8
 
@@ -16,10 +16,10 @@ _SIZE = 8
 class Bell:
     """Rung by the writer. It is read with one short call, and says that there may be something to read."""
 
-    def __init__(self, root: Handle, name: str) -> None:
+    def __init__(self, root: FileHandle, name: str) -> None:
         self._root = root
         self._name = name
-        self._file: Handle | None = None
+        self._file: FileHandle | None = None
         self._lock = threading.Lock()
         free_in_children(self, "_lock")
         self._count = 0
@@ -41,8 +41,8 @@ class Bell:
         except OSError:
             self._file = None
 
-    def _open(self) -> Handle:
+    def _open(self) -> FileHandle:
         file = self._file
         if file is None or file.is_removed():
-            file = self._file = Handle(open_for_all(self._name, self._root.fd), self._name, None)
+            file = self._file = FileHandle(open_for_all(self._name, self._root.fd), self._name, None)
         return file

@@ -26,8 +26,8 @@ from everstep.stores.forking import free_in_children
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.folder.bell import Bell
 from everstep.stores.objects.folder.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine, look_at
-from everstep.stores.objects.folder.handles import Handle, Handles, sync
-from everstep.stores.objects.folder.locks import Locks
+from everstep.stores.objects.folder.handles import FileHandle, Handles, sync
+from everstep.stores.objects.folder.locks import FolderLocks
 from everstep.stores.objects.folder.mounts import mount_of
 from everstep.stores.objects.folder.walking import sorted_names, survey
 from everstep.stores.objects.naming import check_prefix, checked
@@ -60,13 +60,13 @@ class Folder:
         """Folders in which something was linked, perhaps, and was not synced."""
         self._failed: StoreError | None = None
         self._refusal: StoreError | None = None
-        self._marked: dict[str, tuple[Handle, int]] = {}
+        self._marked: dict[str, tuple[FileHandle, int]] = {}
         """Folders with new marks in them that are not synced yet, and which is the newest."""
         self._marking = threading.Lock()
         free_in_children(self, "_lock", "_marking")
         self._offset: tuple[float, timedelta] | None = None
         self._has_unnamed = False
-        self._locks = Locks(self._handles, f"{CONTROL}/locks")
+        self._locks = FolderLocks(self._handles, f"{CONTROL}/locks")
         self._examine(create)
         self._bell = Bell(self._handles.root, f"{CONTROL}/changes") if self.is_local else None
 
@@ -168,7 +168,7 @@ class Folder:
                     self._expect_removed(folder, error)
             raise _restless(name)
 
-    def _create_in(self, folder: Handle, leaf: str, data: bytes) -> bool:
+    def _create_in(self, folder: FileHandle, leaf: str, data: bytes) -> bool:
         fd, temporary = self._write_aside(folder, data, named=not self._has_unnamed)
         try:
             self._sync_marks()
@@ -183,7 +183,7 @@ class Folder:
             self._ring()
         return is_new
 
-    def _link(self, fd: int, temporary: str | None, folder: Handle, leaf: str) -> bool:
+    def _link(self, fd: int, temporary: str | None, folder: FileHandle, leaf: str) -> bool:
         source = temporary if temporary is not None else f"/proc/self/fd/{fd}"
         for _ in range(_TRIES):
             try:
@@ -200,7 +200,7 @@ class Folder:
                 return True
         return False
 
-    def _is_at(self, fd: int, folder: Handle, leaf: str, error: OSError) -> bool | None:
+    def _is_at(self, fd: int, folder: FileHandle, leaf: str, error: OSError) -> bool | None:
         """Say whether our file is under that name, although we were told otherwise; none if nothing is."""
         mine = os.fstat(fd)
         try:
@@ -295,7 +295,7 @@ class Folder:
             return
         raise _restless(name)
 
-    def _rename(self, fd: int, temporary: str, folder: Handle, leaf: str) -> None:
+    def _rename(self, fd: int, temporary: str, folder: FileHandle, leaf: str) -> None:
         try:
             os.rename(temporary, leaf, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
         except OSError as error:
@@ -303,7 +303,7 @@ class Folder:
                 raise
 
     def _write_aside(
-        self, folder: Handle, data: bytes, *, named: bool, durably: bool = True
+        self, folder: FileHandle, data: bytes, *, named: bool, durably: bool = True
     ) -> tuple[int, str | None]:
         """Write a file that has no name yet, or one that is not read yet."""
         temporary = None
@@ -326,7 +326,7 @@ class Folder:
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove what is there of these, and folders that are empty then."""
-        touched: dict[str, Handle] = {}
+        touched: dict[str, FileHandle] = {}
         emptied: set[str] = set()
         for name in names:
             self._check_writing(name)
@@ -362,11 +362,11 @@ class Folder:
 
     # What both need
 
-    def _place_of(self, name: str) -> tuple[Handle, str]:
+    def _place_of(self, name: str) -> tuple[FileHandle, str]:
         above, _, leaf = name.rpartition("/")
         return self._handles.get(above), leaf
 
-    def _expect_removed(self, folder: Handle, error: OSError) -> None:
+    def _expect_removed(self, folder: FileHandle, error: OSError) -> None:
         """Go on if another process removed an empty folder meanwhile; anything else is an error."""
         self._check_root()
         # What a file system says of a folder that is gone differs: no such file, or not permitted.
@@ -374,7 +374,7 @@ class Folder:
             raise error
         self._handles.forget(folder.path)
 
-    def _sync(self, folder: Handle) -> None:
+    def _sync(self, folder: FileHandle) -> None:
         """Make a change of a folder last. If that fails it is unknown what is on disk, so nothing goes on."""
         if not self._syncs_folders:
             return

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from everstep.ports.health import Finding, Health, Level
-from everstep.stores.objects.folder.handles import Handle, Handles
+from everstep.stores.objects.folder.handles import FileHandle, Handles
 from everstep.stores.objects.folder.mounts import Mount
 
 CONTROL = ".everstep"
@@ -52,13 +52,13 @@ def examine(handles: Handles, mount: Mount, new_name: NewName, open_lock: OpenLo
             os.unlink(taken, dir_fd=control.fd)
 
 
-def _examine_names(control: Handle, taken: str, kind: str) -> None:
+def _examine_names(control: FileHandle, taken: str, kind: str) -> None:
     with suppress(FileNotFoundError):
         os.stat(taken.upper(), dir_fd=control.fd)
         raise Unfit(f"{kind} takes capital letters for small ones, so that two runs could have one name")
 
 
-def _examine_links(control: Handle, taken: str, other: str, kind: str) -> None:
+def _examine_links(control: FileHandle, taken: str, other: str, kind: str) -> None:
     try:
         os.link(taken, other, src_dir_fd=control.fd, dst_dir_fd=control.fd)
     except OSError as error:
@@ -93,7 +93,7 @@ def _examine_locks(open_lock: OpenLock, kind: str) -> None:
     raise Unfit(f"{kind} gives one lock to two")
 
 
-def _can_link_unnamed(control: Handle, name: str) -> bool:
+def _can_link_unnamed(control: FileHandle, name: str) -> bool:
     if not UNNAMED:
         return False
     try:

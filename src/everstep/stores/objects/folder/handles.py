@@ -16,12 +16,12 @@ _TRIES = 50
 _AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Handle:
+class FileHandle:
     """An open folder or file, closed once nothing refers to it, so that no thread loses one in use."""
 
     __slots__ = ("__weakref__", "fd", "is_anchored", "parent", "path")
 
-    def __init__(self, fd: int, path: str, parent: Handle | None) -> None:
+    def __init__(self, fd: int, path: str, parent: FileHandle | None) -> None:
         self.fd = fd
         self.path = path
         self.parent = parent
@@ -40,12 +40,12 @@ class Handles:
     """Opens folders by their path below a root, makes those that are missing, and keeps the latest open."""
 
     def __init__(self, root: str) -> None:
-        self.root = Handle(os.open(root, _AS_FOLDER), "", None)
-        self._kept: OrderedDict[str, Handle] = OrderedDict()
+        self.root = FileHandle(os.open(root, _AS_FOLDER), "", None)
+        self._kept: OrderedDict[str, FileHandle] = OrderedDict()
         self._lock = threading.Lock()
         free_in_children(self, "_lock")
 
-    def get(self, path: str, *, make: bool = True) -> Handle:
+    def get(self, path: str, *, make: bool = True) -> FileHandle:
         """Return a folder; `FileNotFoundError` if it is not there and not to be made, or the root is gone."""
         with self._lock:
             if (kept := self._kept.get(path)) is not None:
@@ -57,7 +57,7 @@ class Handles:
         for _ in range(_TRIES):
             parent = self.get(above, make=make)
             try:
-                opened = Handle(_open(parent.fd, leaf, make), path, parent)
+                opened = FileHandle(_open(parent.fd, leaf, make), path, parent)
             except FileNotFoundError:
                 if not make or parent is self.root or not parent.is_removed():
                     if not make or self.root.is_removed():
@@ -68,7 +68,7 @@ class Handles:
                 return self._keep(opened)
         raise FileNotFoundError(2, "the folder is removed again and again", path)
 
-    def _keep(self, opened: Handle) -> Handle:
+    def _keep(self, opened: FileHandle) -> FileHandle:
         with self._lock:
             kept = self._kept.setdefault(opened.path, opened)
             while len(self._kept) > _MOST:
@@ -86,7 +86,7 @@ class Handles:
             self._kept.clear()
 
 
-def sync(folder: Handle, *, alone: bool = False) -> None:
+def sync(folder: FileHandle, *, alone: bool = False) -> None:
     """Make what is in a folder last, and that the folder itself is found again.
 
     Another process may have made it, or one above it, without having come to sync that; so it is done once

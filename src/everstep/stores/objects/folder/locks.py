@@ -18,7 +18,7 @@ _PATIENCE = 10.0
 _PAUSE = 0.005
 
 
-class Locks:
+class FolderLocks:
     """A few files that stand for all names; a name shares its lock with some others."""
 
     def __init__(self, handles: Handles, folder: str) -> None:

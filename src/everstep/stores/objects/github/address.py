@@ -20,7 +20,7 @@ _BRANCH = re.compile(r"(?!.*(\.\.|//|@\{))[A-Za-z0-9][A-Za-z0-9._/@-]{0,200}")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-class Address(NamedTuple):
+class GithubAddress(NamedTuple):
     """A folder in a branch of a repository."""
 
     owner: str
@@ -45,7 +45,7 @@ class Address(NamedTuple):
         return f"github://{'/'.join(filter(None, (self.owner, self.repo, self.path)))}{tail}"
 
 
-def read_address(url: str, environment: Mapping[str, str]) -> Address:
+def read_address(url: str, environment: Mapping[str, str]) -> GithubAddress:
     """Read `github://owner/repo/path[?api=...][&branch=...]`; the token comes from the environment."""
     try:
         parts = urlsplit(url)
@@ -74,7 +74,7 @@ def read_address(url: str, environment: Mapping[str, str]) -> Address:
     if branch is not None and not _BRANCH.fullmatch(branch):
         raise _refused("names a branch that cannot be one")
     _check_api(api)
-    return Address(owner, repo, "/".join(folders), api, branch, timeout, _token(environment))
+    return GithubAddress(owner, repo, "/".join(folders), api, branch, timeout, _token(environment))
 
 
 def _check_api(api: str) -> None:

@@ -17,9 +17,9 @@ import msgspec
 
 from everstep.errors import StoreError, StoreNotWritable, StoreUnavailable
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.objects.github.address import Address
+from everstep.stores.objects.github.address import GithubAddress
 from everstep.stores.objects.github.clock import ServerTime
-from everstep.stores.objects.github.quota import LONGEST, Quota, is_refusal
+from everstep.stores.objects.github.quota import LONGEST, RequestQuota, is_refusal
 
 ATTEMPTS = 3
 PAUSE = 0.25
@@ -33,7 +33,7 @@ hurries: ContextVar[bool] = ContextVar("hurries", default=False)
 """True where a call should rather fail than wait for the quota."""
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """What GitHub said."""
 
     status: int
@@ -50,7 +50,9 @@ class Answer(NamedTuple):
 class Api:
     """One repository, asked by one token. Any thread may call."""
 
-    def __init__(self, address: Address, clock: Clock, transport: httpx2.BaseTransport | None = None) -> None:
+    def __init__(
+        self, address: GithubAddress, clock: Clock, transport: httpx2.BaseTransport | None = None
+    ) -> None:
         self._address = address
         self._clock = clock
         self._transport = transport
@@ -59,10 +61,10 @@ class Api:
         self._pid = os.getpid()
         self._answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self._kept = 0
-        self.quota = Quota(clock, address.shown)
+        self.quota = RequestQuota(clock, address.shown)
         self.time = ServerTime(clock)
 
-    def get(self, path: str, expected: Collection[int] = (), **params: str) -> Answer:
+    def get(self, path: str, expected: Collection[int] = (), **params: str) -> ApiAnswer:
         """Read something of the repository. What was expected is returned, other refusals are raised."""
         return self.ask("GET", path, expected=expected, params=params)
 
@@ -74,7 +76,7 @@ class Api:
         body: Mapping[str, object] | None = None,
         params: Mapping[str, str] | None = None,
         expected: Collection[int] = (),
-    ) -> Answer:
+    ) -> ApiAnswer:
         """Make one call below the repository. Reading is tried again; a write of unknown fate never is.
 
         A call that was refused for the quota did not happen, so that it is made again when it is its turn.
@@ -130,7 +132,7 @@ class Api:
 
     def _send(
         self, method: str, url: str, body: Mapping[str, object] | None, params: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> ApiAnswer:
         request = self._open().build_request(
             method, url, params=params or None, content=None if body is None else msgspec.json.encode(body)
         )
@@ -152,7 +154,7 @@ class Api:
             self._keep(key, tag, content)
         if status >= 500:
             raise self._out_of_reach(f"it answered {status}")
-        return Answer(status, headers, self._read(content, status))
+        return ApiAnswer(status, headers, self._read(content, status))
 
     def _read(self, content: bytes, status: int) -> Any:
         if not content:
@@ -195,7 +197,7 @@ class Api:
             fix="Look at the network and at the status of the server; it is safe to try again.",
         )
 
-    def refused(self, answer: Answer) -> StoreError:
+    def refused(self, answer: ApiAnswer) -> StoreError:
         """Return the error that an answer stands for."""
         shown, said = self._address.shown, answer.message
         quoted = f" ({said})" if said else ""

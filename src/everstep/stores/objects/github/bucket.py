@@ -17,8 +17,8 @@ from everstep.errors import StoreError, StoreUnavailable
 from everstep.ports.health import Health
 from everstep.ports.system import Clock
 from everstep.stores.objects.bucket import Found, Listed
-from everstep.stores.objects.github.address import Address
-from everstep.stores.objects.github.api import ATTEMPTS, Answer, Api
+from everstep.stores.objects.github.address import GithubAddress
+from everstep.stores.objects.github.api import ATTEMPTS, Api, ApiAnswer
 from everstep.stores.objects.github.commits import Commits
 from everstep.stores.objects.github.health import look_at
 from everstep.stores.objects.github.messages import describe
@@ -32,7 +32,7 @@ from everstep.stores.objects.github.parts import (
     pack,
     parts_of,
 )
-from everstep.stores.objects.github.quota import Quota
+from everstep.stores.objects.github.quota import RequestQuota
 from everstep.stores.objects.github.tree import NOTHING, File, Folders
 from everstep.stores.objects.naming import checked
 
@@ -56,7 +56,7 @@ class GithubBucket:
 
     def __init__(
         self,
-        address: Address,
+        address: GithubAddress,
         clock: Clock,
         *,
         describe: Describe = describe,
@@ -77,7 +77,7 @@ class GithubBucket:
         """What was last written here, by git's name for it: replacing or removing that needs no lookup."""
 
     @property
-    def quota(self) -> Quota:
+    def quota(self) -> RequestQuota:
         """What is known of the calls that are left."""
         return self._api.quota
 
@@ -264,7 +264,7 @@ class GithubBucket:
             f"{self.place}: {path} came back other than it is kept.", fix="It is safe to try again."
         )
 
-    def _content(self, answer: Answer) -> bytes | None:
+    def _content(self, answer: ApiAnswer) -> bytes | None:
         """Return the bytes that an answer holds; those of a file above a megabyte are asked for apart."""
         body = answer.body
         if body.get("encoding") != "base64" or (body["size"] and not body.get("content")):

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from everstep.ports.health import Finding, Health, Level
-from everstep.stores.objects.github.address import Address
-from everstep.stores.objects.github.api import Answer, Api
-from everstep.stores.objects.github.quota import LOW, Quota
+from everstep.stores.objects.github.address import GithubAddress
+from everstep.stores.objects.github.api import Api, ApiAnswer
+from everstep.stores.objects.github.quota import LOW, RequestQuota
 
 
-def look_at(api: Api, address: Address) -> Health:
+def look_at(api: Api, address: GithubAddress) -> Health:
     """Ask the repository what it is and how it is set up."""
     answer = api.get("")
     version = answer.headers.get("x-github-enterprise-version")
@@ -28,7 +28,7 @@ _HISTORY = Finding(
 )
 
 
-def _about_rights(answer: Answer) -> Iterator[Finding]:
+def _about_rights(answer: ApiAnswer) -> Iterator[Finding]:
     repository = answer.body
     if not repository.get("private", True):
         text = "the repository is public: everybody can read what runs keep in it."
@@ -45,7 +45,7 @@ def _about_rights(answer: Answer) -> Iterator[Finding]:
         yield Finding(Level.WARNING if more else Level.FINE, text, fix if more else "")
 
 
-def _about_branch(api: Api, address: Address, answer: Answer) -> Iterator[Finding]:
+def _about_branch(api: Api, address: GithubAddress, answer: ApiAnswer) -> Iterator[Finding]:
     default = answer.body["default_branch"]
     branch = address.branch or default
     found = api.get(f"branches/{branch}", expected=(404,))
@@ -63,7 +63,7 @@ def _about_branch(api: Api, address: Address, answer: Answer) -> Iterator[Findin
         yield Finding(Level.FINE, f"runs are committed to the branch {branch}; the default one is {default}.")
 
 
-def _about_quota(quota: Quota) -> Iterator[Finding]:
+def _about_quota(quota: RequestQuota) -> Iterator[Finding]:
     left = quota.last_remaining
     if left is None:
         yield Finding(Level.FINE, "the server tells of no quota.")

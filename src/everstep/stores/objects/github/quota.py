@@ -23,7 +23,7 @@ SECONDARY = 60.0
 """Seconds to leave GitHub alone when it is asked too often and does not say for how long."""
 
 
-class Quota:
+class RequestQuota:
     """The quota of one token, as the headers of every answer tell it."""
 
     def __init__(self, clock: Clock, place: str) -> None:

@@ -17,10 +17,10 @@ from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.stores.objects.lines import Lines
-from everstep.stores.objects.listing import Listing, Look
+from everstep.stores.objects.listing import Look, RunListing
 from everstep.stores.objects.logs import Line
 from everstep.stores.objects.store import ObjectStore
-from everstep.stores.objects.watch import Watch
+from everstep.stores.objects.watch import BucketWatch
 
 POLL = 5.0
 """Seconds between two looks at what others write."""
@@ -84,7 +84,7 @@ class SparseBlobs(ObjectBlobs):
         return sorted({name.split("/")[1] for name in self._bucket.names("blobs/")})
 
 
-class HeadWatch(Watch):
+class HeadWatch(BucketWatch):
     """Sees writes of others by the newest commit: one call, which is free while there is no other."""
 
     def __init__(self, lines: Lines, bucket: GithubBucket, every: float) -> None:
@@ -99,7 +99,7 @@ class HeadWatch(Watch):
         self._head = head
 
 
-class BulkListing(Listing):
+class BulkListing(RunListing):
     """Looks at many runs in two calls, and reads only those that have gone on since they were last seen."""
 
     def __init__(self, lines: Lines, claims: Claims, bucket: GithubBucket) -> None:

@@ -8,7 +8,7 @@ import httpx2
 
 from everstep.ports.system import Clock
 from everstep.stores.objects import names, readable
-from everstep.stores.objects.github.address import Address
+from everstep.stores.objects.github.address import GithubAddress
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.stores.objects.github.scribe import GithubScribe
 
@@ -17,7 +17,7 @@ class ReadableRepository(GithubBucket):
     """A repository that also keeps each checkpoint as JSON, some time after the object that counts."""
 
     def __init__(
-        self, address: Address, clock: Clock, *, transport: httpx2.BaseTransport | None = None
+        self, address: GithubAddress, clock: Clock, *, transport: httpx2.BaseTransport | None = None
     ) -> None:
         super().__init__(address, clock, transport=transport)
         self.scribe = GithubScribe(self)

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from everstep.errors import StoreError
-from everstep.stores.objects.github.api import Answer, Api
+from everstep.stores.objects.github.api import Api, ApiAnswer
 
 LISTED = 1000
 """GitHub lists no more of a folder than this; who wants all of it asks for its tree."""
@@ -131,7 +131,7 @@ class Folders:
                 self._remembered -= len(self._trees.popitem(last=False)[1]) + 1
 
 
-def _blobs(answer: Answer) -> Iterator[dict[str, Any]]:
+def _blobs(answer: ApiAnswer) -> Iterator[dict[str, Any]]:
     return (entry for entry in answer.body["tree"] if entry["type"] == "blob")
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import httpx2
 
 from everstep.ports.system import Clock
-from everstep.stores.objects.github.address import Address, read_address
+from everstep.stores.objects.github.address import GithubAddress, read_address
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.testing import ManualClock
 
@@ -86,7 +86,7 @@ class Opener(Protocol):
 Pair = tuple[GithubBucket, Meddler]
 
 
-def address_of(url: str, token: str) -> Address:
+def address_of(url: str, token: str) -> GithubAddress:
     return read_address(url, {"EVERSTEP_GITHUB_TOKEN": token})
 
 
