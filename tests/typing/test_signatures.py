@@ -93,6 +93,10 @@ def test_typos_in_words_are_found() -> None:
     with pytest.raises(BadRequest):
         node(effects="none")(add.fn)  # type: ignore[call-overload]
     with pytest.raises(BadRequest):
+        ifelse(when_true="a", when_false="b", retry="patiently")(add.fn)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest):
+        route("a", "b", timeouts=3)(add.fn)  # type: ignore[call-arg]
+    with pytest.raises(BadRequest):
         Host("memory:", max_durability_mode="weak")  # type: ignore[arg-type]
     assert Flow("f", [add], durability=Mode.STRONG).durability.mode is Mode.STRONG
 

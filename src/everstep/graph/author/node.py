@@ -16,6 +16,8 @@ from typing import (
     NamedTuple,
     Protocol,
     Self,
+    TypedDict,
+    Unpack,
     cast,
     overload,
 )
@@ -488,7 +490,35 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
 
 
-def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Any) -> _MakesGate:
+class GateOptions(TypedDict, total=False):
+    """The options of `@ifelse` and `@route`, which are those of `@node`, for type checkers and editors."""
+
+    output: str | Iterable[str] | None
+    name: str | None
+    inputs: Iterable[str] | None
+    effects: Effects | EffectsName
+    determinism: Determinism | DeterminismName
+    idempotency_key: KeyRule
+    retry: int | RetryPreset | Retry | None
+    timeout: Span | None
+    max_visits: int | None
+    persist: Persist | PersistName
+    skip_on_resume: bool | None
+    halts: bool
+    requires: Iterable[str]
+    answer_type: Any
+    on_unknown: OnUnknown
+    probe: Callable[..., Any] | None
+    identifier: str
+    checkpointable: bool | None
+    replayable: bool | None
+    reason: str
+    keep_every: int | None
+    expensive: bool
+    destructive: bool
+
+
+def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[GateOptions]) -> _MakesGate:
     """Turn a function that returns a bool into a gate with two targets."""
     _check_options("@ifelse", options)
 
@@ -498,7 +528,9 @@ def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Any) -> 
     return make
 
 
-def route(*targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Any) -> _MakesGate:
+def route(
+    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Unpack[GateOptions]
+) -> _MakesGate:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     _check_options("@route", options)
     given: list[object] = []
