@@ -116,7 +116,9 @@ class Maps:
         if step.items is not None:
             self.open(base_of(step), step.items)
         elif base is None:
-            self._over = base_of(step) if step.status in ENDED else ""
+            # One that failed may be resumed, and goes on with the items it has.
+            is_over = step.status in ENDED and step.status is not Status.FAILED
+            self._over = base_of(step) if is_over else ""
         if base is not None and (items := self._visits.get(base)) is not None:
             return items.take(step)
         return False
