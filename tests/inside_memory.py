@@ -15,7 +15,7 @@ from everstep.ports.store import RunRow, StoredRecord
 from everstep.stores.memory import MemoryData, MemoryLogs, MemoryStore
 from everstep.stores.objects import names
 from everstep.stores.objects.entries import Entry, Record, Standing
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 from everstep.testing import ManualClock
 
 _replace = msgspec.structs.replace
@@ -24,7 +24,7 @@ _TIME = 8
 
 
 def entries(data: MemoryData, run_id: str) -> list[Entry]:
-    logs, line = MemoryLogs(data), Line(run_id)
+    logs, line = MemoryLogs(data), RunLine(run_id)
     found = [logs.at(line, place) for place in range(1, len(data.logs[run_id].places) + 1)]
     return [entry for entry in found if entry is not None]
 
@@ -77,7 +77,7 @@ def run_with(clock: ManualClock, like: MemoryData, row: RunRow, kept: list[Store
         waiting="",
         waits=(),
     )
-    logs, line = MemoryLogs(store.data), Line(row.run_id)
+    logs, line = MemoryLogs(store.data), RunLine(row.run_id)
     for place, record in enumerate(kept, 1):
         again = Record(record.sequence, record.checkpoint_id, record.keyframe, record.body, record.digest)
         logs.add_steps(line, place, stands, (again,))

@@ -12,7 +12,7 @@ import pytest
 from everstep.ports.store import Capabilities
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryLogs, MemoryStore
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock, StoreConformance, StoreKit
 from everstep.testing.conformance import GROUPS
@@ -67,7 +67,7 @@ def test_how_a_run_stood_after_each_step_is_known_to_who_looks_late() -> None:
         assert store.put_blocking([chain.head]) == ["accepted"]
         stood.append(store.data.logs["run"].standing)
     logs = MemoryLogs(store.data)
-    entries = [logs.at(Line("run"), place, anew=True) for place in range(1, len(stood) + 1)]
+    entries = [logs.at(RunLine("run"), place, anew=True) for place in range(1, len(stood) + 1)]
     assert [entry and entry.standing for entry in entries] == stood
 
 

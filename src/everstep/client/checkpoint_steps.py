@@ -21,7 +21,7 @@ from everstep.model.shapes import VALUE, Instant, Value, shown
 from everstep.model.waits import SettledBy
 
 
-class Values(Protocol):
+class ValueReader(Protocol):
     """Reads what records name."""
 
     def written(self, step: StepRecord, write: Written) -> Any: ...
@@ -95,7 +95,7 @@ class StepInfo(Struct, frozen=True, kw_only=True):
         return (self.ended_at - self.started_at).total_seconds()
 
     @classmethod
-    def of(cls, step: StepRecord, values: Values) -> StepInfo:
+    def of(cls, step: StepRecord, values: ValueReader) -> StepInfo:
         """Describe a step, with the values that it wrote."""
         return cls(
             address=name_of(step),
@@ -141,7 +141,7 @@ class RecordInfo(Struct, frozen=True, kw_only=True):
     steps: list[StepInfo]
 
     @classmethod
-    def of(cls, record: CheckpointRecord, values: Values) -> RecordInfo:
+    def of(cls, record: CheckpointRecord, values: ValueReader) -> RecordInfo:
         """Describe a record, with the values that its steps wrote."""
         return cls(
             sequence=record.sequence,
@@ -160,12 +160,12 @@ class RecordInfo(Struct, frozen=True, kw_only=True):
         )
 
 
-def _task(task: QueuedTask, values: Values) -> TaskInfo:
+def _task(task: QueuedTask, values: ValueReader) -> TaskInfo:
     arguments = dict(values.arguments(task))
     return TaskInfo(number=task.number, node=task.node, priority=task.priority, arguments=arguments)
 
 
-def _write(step: StepRecord, write: Written, values: Values) -> WriteInfo:
+def _write(step: StepRecord, write: Written, values: ValueReader) -> WriteInfo:
     return WriteInfo(
         name=write.name,
         version=write.version,
@@ -176,7 +176,7 @@ def _write(step: StepRecord, write: Written, values: Values) -> WriteInfo:
     )
 
 
-def _wait(step: StepRecord, values: Values) -> StepWaitInfo | None:
+def _wait(step: StepRecord, values: ValueReader) -> StepWaitInfo | None:
     if step.wait is None:
         return None
     found = values.wait(step.wait.wait_id) if step.status is not Status.HALTED else None

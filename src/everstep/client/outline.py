@@ -13,7 +13,7 @@ from everstep.model.address import plain_of
 from everstep.model.enums import Status
 
 
-class Place(NamedTuple):
+class OutlinePlace(NamedTuple):
     """Where a node stands in the outline."""
 
     name: str
@@ -21,16 +21,16 @@ class Place(NamedTuple):
     depth: int
 
 
-def outline(plan: Plan) -> list[Place]:
+def outline(plan: Plan) -> list[OutlinePlace]:
     """List every node once, each after those it waits for; loops are entered where they begin.
 
     What is inside a flow stands below it, unless the flow is gone over item by item.
     """
-    places: list[Place] = []
+    places: list[OutlinePlace] = []
     todo = [(plan, "", place) for place in reversed(_of_one(plan))]
     while todo:
         around, prefix, place = todo.pop()
-        places.append(Place(prefix + place.name, place.depth))
+        places.append(OutlinePlace(prefix + place.name, place.depth))
         child = around.children.get(around.index[place.name])
         if child is not None and child.over is None:
             inner = [p._replace(depth=p.depth + place.depth + 1) for p in _of_one(child.plan)]
@@ -38,7 +38,7 @@ def outline(plan: Plan) -> list[Place]:
     return places
 
 
-def _of_one(plan: Plan) -> list[Place]:
+def _of_one(plan: Plan) -> list[OutlinePlace]:
     order = sorted(_upstream_first(plan), key=lambda i: i in plan.tasks)
     rank = {i: k for k, i in enumerate(order)}
     below: dict[int, list[int]] = {}
@@ -55,11 +55,11 @@ def _of_one(plan: Plan) -> list[Place]:
         if len(gates) == 1:
             children.setdefault(gates[0], []).append(target)
     nested = {i for targets in children.values() for i in targets}
-    places: list[Place] = []
+    places: list[OutlinePlace] = []
     stack = [(i, 0) for i in reversed(order) if i not in nested]
     while stack:
         i, depth = stack.pop()
-        places.append(Place(plan.paths[i], depth))
+        places.append(OutlinePlace(plan.paths[i], depth))
         stack.extend(
             (child, depth + 1) for child in sorted(children.get(i, ()), key=rank.__getitem__, reverse=True)
         )
@@ -120,7 +120,7 @@ def next_of(state: RunState) -> tuple[list[str], list[str]]:
     return [path for path in coming if path not in asking], behind
 
 
-class Standing(NamedTuple):
+class Outline(NamedTuple):
     """The nodes of a run in order, and where those stand that are still to come."""
 
     nodes: list[NodeLine]
@@ -136,13 +136,13 @@ class Standing(NamedTuple):
         return set(map(plain_of, self.pending))
 
 
-def standing_of(told: Projection, state: RunState) -> Standing:
+def standing_of(told: Projection, state: RunState) -> Outline:
     """List the nodes that ran and those that did not, as `show` does."""
     is_over = state.status in (Status.COMPLETED, Status.CANCELLED)
     pending = () if is_over else state.frontier.pending
     coming, waiting = next_of(state) if pending else ([], [])
     plan = [] if state.part is not None else [place.name for place in outline(state.plan)]
-    return Standing(told.nodes([*map(plain_of, (*coming, *waiting)), *plan]), pending, coming, waiting)
+    return Outline(told.nodes([*map(plain_of, (*coming, *waiting)), *plan]), pending, coming, waiting)
 
 
 def _upstream_first(plan: Plan) -> list[int]:

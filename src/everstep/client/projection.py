@@ -25,7 +25,7 @@ ENDED: Final = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _STATUSES: Final = {kind: status for status, kind in STEP_KINDS.items()}
 
 
-class Line:
+class LogLine:
     """A step with a line of its own."""
 
     def __init__(self, record: CheckpointRecord, step: StepRecord, depth: int, name: str) -> None:
@@ -193,7 +193,7 @@ class Log:
         self._above: set[str] = set() if below is None else _scopes(below)
         self._fold: Fold | None = None
 
-    def take(self, records: Iterable[CheckpointRecord]) -> Iterator[Line | Fold]:
+    def take(self, records: Iterable[CheckpointRecord]) -> Iterator[LogLine | Fold]:
         """Yield the lines of the next page."""
         for record in records:
             for k, step in enumerate(record.steps):
@@ -211,7 +211,7 @@ class Log:
                 self._above = _scopes(step)
             if not record.steps:
                 yield from self.rest()
-                yield Line(record, StepRecord(path="@"), 0, "–")
+                yield LogLine(record, StepRecord(path="@"), 0, "–")
 
     def rest(self) -> Iterator[Fold]:
         """Yield the line of items that is under way, if any."""
@@ -222,25 +222,25 @@ class Log:
 
 def lines(
     records: Iterable[CheckpointRecord], *, full: bool, below: StepRecord | None = None
-) -> Iterator[Line | Fold]:
+) -> Iterator[LogLine | Fold]:
     """Lay out the steps of records that are read already."""
     log = Log(full=full, below=below)
     yield from log.take(records)
     yield from log.rest()
 
 
-def _line(record: CheckpointRecord, step: StepRecord, above: set[str]) -> Line:
+def _line(record: CheckpointRecord, step: StepRecord, above: set[str]) -> LogLine:
     base = map_of(step.path)
     if base is not None:
         is_below = base in above
-        return Line(
+        return LogLine(
             record, step, base.count("/") + 1 if is_below else 0, inside(step) if is_below else name_of(step)
         )
     outer, _, _ = step.path.rpartition("/")
     name = name_of(step)
     if outer and outer in above:
-        return Line(record, step, outer.count("/") + 1, name.rpartition("/")[2])
-    return Line(record, step, 0, name)
+        return LogLine(record, step, outer.count("/") + 1, name.rpartition("/")[2])
+    return LogLine(record, step, 0, name)
 
 
 def _scopes(step: StepRecord) -> set[str]:
@@ -417,10 +417,10 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.ended_at - self.started_at).total_seconds()
 
     @classmethod
-    def of(cls, line: Line | Fold, maps: Maps) -> StepLine:
+    def of(cls, line: LogLine | Fold, maps: Maps) -> StepLine:
         """Describe a line, with how far its map is."""
-        step = line.step if isinstance(line, Line) else StepRecord(path="@")
-        record, last = (line.record,) * 2 if isinstance(line, Line) else (line.first, line.last)
+        step = line.step if isinstance(line, LogLine) else StepRecord(path="@")
+        record, last = (line.record,) * 2 if isinstance(line, LogLine) else (line.first, line.last)
         is_step, base = step.path != "@", line.path if isinstance(line, Fold) else base_of(step)
         items = maps.of(base)
         return cls(

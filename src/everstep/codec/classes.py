@@ -30,7 +30,7 @@ _CONSTANT_FACTORIES: Final = frozenset({list, dict, set, tuple, frozenset, str, 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kind:
+class ClassKind:
     """How the instances of one kind of class are taken apart, and put together without their own code."""
 
     tag: Tag
@@ -113,7 +113,7 @@ def _stem(file: str) -> str:
     return Path(file).stem
 
 
-def storable_name(cls: type, kind: Kind) -> str:
+def storable_name(cls: type, kind: ClassKind) -> str:
     """Return the name of a class, having made sure that the name leads back to this very class."""
     if "<locals>" in cls.__qualname__:
         raise Refused(f"its class `{cls.__qualname__}` is local to a function", _TOP_LEVEL)
@@ -419,16 +419,18 @@ def _secret_together(cls: Any, parts: list[Any]) -> object:
 
 
 KINDS: Final = (
-    Kind(Tag.ENUM, "enum", lambda cls: issubclass(cls, enum.Enum), _enum_apart, _enum_together),
-    Kind(Tag.NAMEDTUPLE, "named tuple", _is_named_tuple, _named_tuple_apart, _named_tuple_together),
-    Kind(Tag.STRUCT, "Struct", lambda cls: issubclass(cls, msgspec.Struct), _struct_apart, _struct_together),
-    Kind(Tag.MODEL, "pydantic model", _is_model, _model_apart, _model_together),
-    Kind(Tag.DATACLASS, "dataclass", dataclasses.is_dataclass, _dataclass_apart, _dataclass_together),
-    Kind(Tag.ATTRS, "class of attrs", _is_attrs, _attrs_apart, _attrs_together),
-    Kind(Tag.URL, "URL of pydantic", _is_url, _url_apart, _url_together),
-    Kind(Tag.SECRET, "secret of pydantic", _is_secret, _secret_apart, _secret_together),
-    Kind(Tag.SUBCLASS, "subclass of str or list", _is_subclass, _subclass_apart, _subclass_together),
+    ClassKind(Tag.ENUM, "enum", lambda cls: issubclass(cls, enum.Enum), _enum_apart, _enum_together),
+    ClassKind(Tag.NAMEDTUPLE, "named tuple", _is_named_tuple, _named_tuple_apart, _named_tuple_together),
+    ClassKind(
+        Tag.STRUCT, "Struct", lambda cls: issubclass(cls, msgspec.Struct), _struct_apart, _struct_together
+    ),
+    ClassKind(Tag.MODEL, "pydantic model", _is_model, _model_apart, _model_together),
+    ClassKind(Tag.DATACLASS, "dataclass", dataclasses.is_dataclass, _dataclass_apart, _dataclass_together),
+    ClassKind(Tag.ATTRS, "class of attrs", _is_attrs, _attrs_apart, _attrs_together),
+    ClassKind(Tag.URL, "URL of pydantic", _is_url, _url_apart, _url_together),
+    ClassKind(Tag.SECRET, "secret of pydantic", _is_secret, _secret_apart, _secret_together),
+    ClassKind(Tag.SUBCLASS, "subclass of str or list", _is_subclass, _subclass_apart, _subclass_together),
 )
-KIND_OF_TAG: Final[Mapping[int, Kind]] = MappingProxyType({kind.tag: kind for kind in KINDS})
+KIND_OF_TAG: Final[Mapping[int, ClassKind]] = MappingProxyType({kind.tag: kind for kind in KINDS})
 SEEN_APART: Final = frozenset({*KIND_OF_TAG, *FRAMES, Tag.REGISTERED, Tag.ARRAY, Tag.ARRAY_SCALAR})
 """Tags of values that can be looked at without what they are made of."""

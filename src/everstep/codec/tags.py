@@ -82,7 +82,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TypeForm:
     """How one built-in type is taken apart into storable parts, and put together from them."""
 
     tag: Tag
@@ -232,47 +232,47 @@ def _fraction_together(parts: list[Any]) -> Fraction:
     return Fraction(numerator, denominator)
 
 
-_TEXT: Final = Form(Tag.TEXT, list, _text_apart, _text_together)
-_SINGLETON: Final = Form(Tag.SINGLETON, str, _singleton_apart, _SINGLETONS.__getitem__)
+_TEXT: Final = TypeForm(Tag.TEXT, list, _text_apart, _text_together)
+_SINGLETON: Final = TypeForm(Tag.SINGLETON, str, _singleton_apart, _SINGLETONS.__getitem__)
 
-FORMS: Final[Mapping[type, Form]] = MappingProxyType(
+FORMS: Final[Mapping[type, TypeForm]] = MappingProxyType(
     {
-        int: Form(Tag.BIG_INT, bytes, _int_apart, _int_together),
-        dict: Form(Tag.MAP, list, _pairs_apart, _pairs_together),
-        OrderedDict: Form(
+        int: TypeForm(Tag.BIG_INT, bytes, _int_apart, _int_together),
+        dict: TypeForm(Tag.MAP, list, _pairs_apart, _pairs_together),
+        OrderedDict: TypeForm(
             Tag.ORDERED_MAP, list, _pairs_apart, lambda parts: OrderedDict(_pairs_together(parts))
         ),
-        Counter: Form(Tag.COUNTER, list, _pairs_apart, _counter_together),
-        defaultdict: Form(Tag.DEFAULT_MAP, list, _default_apart, _default_together),
-        tuple: Form(Tag.TUPLE, list, list, tuple),
-        set: Form(Tag.SET, list, list, set),
-        frozenset: Form(Tag.FROZENSET, list, list, frozenset),
-        deque: Form(Tag.DEQUE, list, lambda value: [value.maxlen, list(value)], _deque_together),
-        bytearray: Form(Tag.BYTEARRAY, bytes, bytes, bytearray),
-        complex: Form(
+        Counter: TypeForm(Tag.COUNTER, list, _pairs_apart, _counter_together),
+        defaultdict: TypeForm(Tag.DEFAULT_MAP, list, _default_apart, _default_together),
+        tuple: TypeForm(Tag.TUPLE, list, list, tuple),
+        set: TypeForm(Tag.SET, list, list, set),
+        frozenset: TypeForm(Tag.FROZENSET, list, list, frozenset),
+        deque: TypeForm(Tag.DEQUE, list, lambda value: [value.maxlen, list(value)], _deque_together),
+        bytearray: TypeForm(Tag.BYTEARRAY, bytes, bytes, bytearray),
+        complex: TypeForm(
             Tag.COMPLEX, list, lambda value: [value.real, value.imag], lambda parts: complex(*parts)
         ),
-        datetime: Form(Tag.DATETIME, list, _datetime_apart, _datetime_together),
-        date: Form(
+        datetime: TypeForm(Tag.DATETIME, list, _datetime_apart, _datetime_together),
+        date: TypeForm(
             Tag.DATE, list, lambda value: [value.year, value.month, value.day], lambda parts: date(*parts)
         ),
-        time: Form(Tag.TIME, list, _time_apart, _time_together),
-        timedelta: Form(
+        time: TypeForm(Tag.TIME, list, _time_apart, _time_together),
+        timedelta: TypeForm(
             Tag.TIMEDELTA,
             list,
             lambda value: [value.days, value.seconds, value.microseconds],
             lambda parts: timedelta(*parts),
         ),
-        timezone: Form(Tag.TIMEZONE, list, _timezone_apart, lambda parts: timezone(*parts)),
-        ZoneInfo: Form(Tag.ZONEINFO, str, lambda value: value.key, ZoneInfo),
-        UUID: Form(Tag.UUID, bytes, lambda value: value.bytes, lambda parts: UUID(bytes=parts)),
-        Fraction: Form(
+        timezone: TypeForm(Tag.TIMEZONE, list, _timezone_apart, lambda parts: timezone(*parts)),
+        ZoneInfo: TypeForm(Tag.ZONEINFO, str, lambda value: value.key, ZoneInfo),
+        UUID: TypeForm(Tag.UUID, bytes, lambda value: value.bytes, lambda parts: UUID(bytes=parts)),
+        Fraction: TypeForm(
             Tag.FRACTION,
             list,
             lambda value: [value.numerator, value.denominator],
             _fraction_together,
         ),
-        range: Form(
+        range: TypeForm(
             Tag.RANGE, list, lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)
         ),
         EllipsisType: _SINGLETON,
@@ -280,7 +280,7 @@ FORMS: Final[Mapping[type, Form]] = MappingProxyType(
         **{cls: _TEXT for cls in _TEXTS.values() if isinstance(cls, type)},
     }
 )
-FORM_OF_TAG: Final[Mapping[int, Form]] = MappingProxyType({form.tag: form for form in FORMS.values()})
+FORM_OF_TAG: Final[Mapping[int, TypeForm]] = MappingProxyType({form.tag: form for form in FORMS.values()})
 
 _CHANGEABLE: Final = frozenset({dict, OrderedDict, Counter, defaultdict, set, deque, bytearray})
 _HOLDERS: Final = frozenset({tuple, frozenset, datetime, time})

@@ -27,7 +27,7 @@ from everstep.codec.classes import (
     KIND_OF_TAG,
     KINDS,
     SEEN_APART,
-    Kind,
+    ClassKind,
     as_stored,
     loaded_classes,
     spelled,
@@ -301,7 +301,7 @@ class Values:
             )
         return found
 
-    def _class(self, name: str, group: Kind) -> type:
+    def _class(self, name: str, group: ClassKind) -> type:
         module, _, qualname = name.partition(":")
         registered = (cls for cls in self._by_class if spelled(cls) == name)
         state = "is not loaded"

@@ -65,7 +65,7 @@ class Room:
         self._by_group[flow_id, group] += 1
 
 
-class Turns:
+class ClaimTurns:
     """Whose turn it is, as one client of a store remembers it."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def _turn(name: str, last: str | None) -> tuple[bool, str]:
     return last is not None and name <= last, name
 
 
-def choose(lanes: Iterable[Lane], *, limit: int, room: Room, turns: Turns) -> Iterator[tuple[str, Lane]]:
+def choose(lanes: Iterable[Lane], *, limit: int, room: Room, turns: ClaimTurns) -> Iterator[tuple[str, Lane]]:
     """Yield up to `limit` runs with their lanes, in the order in which they are to be claimed."""
     ranks: dict[int, dict[str, list[Lane]]] = {}
     for lane in lanes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from everstep.engine.scope import Opened, Scope
+from everstep.engine.scope import OpenedVisit, Scope
 from everstep.model.enums import Status
 from everstep.model.ledger import Guarded
 from everstep.model.records import SPENT, ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
@@ -204,7 +204,7 @@ def opened(scope: Scope, i: int, *, reads: dict[str, int], items: int | None, no
     )
 
 
-def item_ended(visit: Opened, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:
+def item_ended(visit: OpenedVisit, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:
     """Return the record that ends one item of a map of flows."""
     status = Status.COMPLETED if error is None else Status.FAILED
     return StepRecord(path=visit.prefix_of(item)[:-1], status=status, error=error, ended_at=now)
@@ -213,7 +213,7 @@ def item_ended(visit: Opened, item: int, error: ErrorInfo | None, now: datetime)
 def closed(
     scope: Scope,
     i: int,
-    visit: Opened,
+    visit: OpenedVisit,
     *,
     writes: tuple[Written, ...],
     error: ErrorInfo | None,

@@ -88,7 +88,7 @@ class Scope:
         """Calls under way in this flow and in those inside it."""
         self.active = 0
         """The due nodes as a bit mask."""
-        self.opened: dict[int, Opened] = {}
+        self.opened: dict[int, OpenedVisit] = {}
         self.queue: dict[int, list[QueuedTask]] = {}
         """Visits that nodes asked for, the most urgent first."""
         self.won: dict[int, int] = {}
@@ -148,10 +148,10 @@ class Scope:
             here, i = here.parent, here.place
         return False
 
-    def visit_of(self, i: int, step: StepRecord) -> Opened:
+    def visit_of(self, i: int, step: StepRecord) -> OpenedVisit:
         """Return the visit to an inner flow that a step tells of."""
         base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
-        return Opened(base, step.visit, step.reads, step.items, step.started_at)
+        return OpenedVisit(base, step.visit, step.reads, step.items, step.started_at)
 
     def task_of(self, i: int) -> QueuedTask | None:
         """Return the queued task that the next visit of a node answers."""
@@ -169,7 +169,7 @@ class Scope:
         return self.busy == 0 and (self.error is not None or not self.due)
 
 
-class Opened:
+class OpenedVisit:
     """One visit to an inner flow under way, and how far its items are. A flow that is no map has one item."""
 
     __slots__ = (

@@ -12,7 +12,7 @@ from datetime import datetime
 from everstep.engine.books import Books
 from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take
 from everstep.engine.readiness import oldest, ready
-from everstep.engine.scope import Opened, Scope
+from everstep.engine.scope import OpenedVisit, Scope
 from everstep.errors import StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
@@ -221,7 +221,7 @@ class RunState(Scope):
         """Return what to run when nothing may start and nothing runs, as in loops that overlap."""
         return [(scope, i) for scope in self.scopes() for i in oldest(scope)]
 
-    def fans(self) -> Iterator[tuple[Scope, int, Opened]]:
+    def fans(self) -> Iterator[tuple[Scope, int, OpenedVisit]]:
         """Yield every open map."""
         for scope in self.scopes():
             for i, opened in scope.opened.items():

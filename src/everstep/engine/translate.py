@@ -16,7 +16,7 @@ from everstep.engine.state import RunState
 from everstep.graph.author.node import Node
 from everstep.graph.compile.blueprint import STRUCTURE
 from everstep.graph.compile.plan import Plan
-from everstep.graph.compile.renaming import Place, Renaming, plain_path
+from everstep.graph.compile.renaming import RenamedScope, Renaming, plain_path
 from everstep.model.records import NodeState, OpenedState, QueuedTask, SerializedState
 
 Bumps = Mapping[str, tuple[int, int]]
@@ -55,7 +55,7 @@ class _Translator:
         place = self._names.place(path)
         return self._names.path(path) if place is not None and place.new is not None else None
 
-    def _find(self, path: str) -> tuple[str, Place, Node] | None:
+    def _find(self, path: str) -> tuple[str, RenamedScope, Node] | None:
         """Return the new path of a node, the flow it is in, and the node as it is now."""
         new = self._names.path(path)
         place = self._names.place(path.rpartition("/")[0])
@@ -99,7 +99,7 @@ class _Translator:
                 asked_by = found[1].nodes.get(task.asked_by) or task.asked_by
                 yield _replace(task, {"node": found[0], "asked_by": asked_by})
 
-    def _reads(self, reads: Mapping[str, int], place: Place, scope: str) -> dict[str, int]:
+    def _reads(self, reads: Mapping[str, int], place: RenamedScope, scope: str) -> dict[str, int]:
         told: dict[str, int] = {}
         for name, version in reads.items():
             new = place.value(name)
@@ -112,7 +112,7 @@ def _replace(struct: Any, changes: dict[str, Any]) -> Any:
     return type(struct)(**{name: getattr(struct, name) for name in struct.__struct_fields__} | changes)
 
 
-def _round(round_: int, place: Place) -> int:
+def _round(round_: int, place: RenamedScope) -> int:
     """Number a round as the new plan does: rounds, then the gate that began this one."""
     assert place.new is not None
     old, new = len(place.plan.nodes) + 1, len(place.new.nodes) + 1
@@ -126,7 +126,7 @@ def _round(round_: int, place: Place) -> int:
 # -- what the new plan adds -------------------------------------------------------------------------------
 
 
-def shown_scopes(state: RunState, names: Renaming) -> Iterator[tuple[Scope, Place, str]]:
+def shown_scopes(state: RunState, names: Renaming) -> Iterator[tuple[Scope, RenamedScope, str]]:
     """Yield the open flows that are kept, each with its like in the old plan, and its path without visits."""
     for scope in state.scopes():
         is_leaf = scope.parent is not None and scope.parent.plan.children[scope.place].is_leaf
@@ -135,7 +135,7 @@ def shown_scopes(state: RunState, names: Renaming) -> Iterator[tuple[Scope, Plac
             yield scope, names.places[path], path
 
 
-def is_fresh(place: Place, plan: Plan, k: int) -> bool:
+def is_fresh(place: RenamedScope, plan: Plan, k: int) -> bool:
     """True for a node that is new, or that is reached in another way than it was."""
     old = place.was.get(plan.paths[k])
     if old is None:

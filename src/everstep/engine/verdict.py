@@ -11,7 +11,7 @@ from everstep.engine.state import RunState
 from everstep.engine.translate import differs, is_fresh, shown_scopes, translate, wake
 from everstep.errors import FlowChanged, TaskGone
 from everstep.graph.compile.plan import Plan
-from everstep.graph.compile.renaming import Place, Renaming, edges_of, plain_path
+from everstep.graph.compile.renaming import RenamedScope, Renaming, edges_of, plain_path
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status
 from everstep.model.records import Counters, NodeState, SerializedState
@@ -21,7 +21,7 @@ _KNOWN = 1000
 """How many verdicts are kept, for runs that stand alike."""
 
 
-class Finding(NamedTuple):
+class Obstacle(NamedTuple):
     """One thing that stands in a run's way."""
 
     node: str
@@ -79,7 +79,7 @@ def judge(state: RunState, names: Renaming) -> Compat:
 
 def _judge(state: RunState, kept: SerializedState, names: Renaming) -> Compat:
     findings = [
-        Finding("", f"{clash}.", "Drop the rule, or drop the other name.", is_final=True)
+        Obstacle("", f"{clash}.", "Drop the rule, or drop the other name.", is_final=True)
         for clash in names.clashes
     ]
     findings += _judge_nodes(kept, names)
@@ -109,7 +109,7 @@ def _versions(state: RunState, names: Renaming) -> dict[str, int]:
     return found
 
 
-def _compat(findings: list[Finding], names: Renaming, started: list[str]) -> Compat:
+def _compat(findings: list[Obstacle], names: Renaming, started: list[str]) -> Compat:
     rules = tuple(map(str, names.applied))
     if not findings:
         return Compat(verdict=Compatibility.CONTINUES, migrations=rules, starts=tuple(started))
@@ -131,7 +131,7 @@ def _compat(findings: list[Finding], names: Renaming, started: list[str]) -> Com
 # -- nodes that the run has to do with --------------------------------------------------------------------
 
 
-def _judge_nodes(kept: SerializedState, names: Renaming) -> Iterator[Finding]:
+def _judge_nodes(kept: SerializedState, names: Renaming) -> Iterator[Obstacle]:
     queued: dict[str, list[tuple[str, ...]]] = {}
     for task in kept.tasks:
         queued.setdefault(task.node, []).append(task.arguments)
@@ -152,22 +152,22 @@ def _judge_nodes(kept: SerializedState, names: Renaming) -> Iterator[Finding]:
         for unknown in sorted({a for given in queued.get(path, ()) for a in given} - params):
             message = f"A task brings {unknown!r} to {path!r}, which has no such parameter now."
             fix = f"Give {name!r} the parameter {unknown!r} back, or fork the run before the task was queued."
-            yield Finding(path, message, fix, (unknown,), True, TaskGone.code)
+            yield Obstacle(path, message, fix, (unknown,), True, TaskGone.code)
 
 
-def _gone(path: str, node: NodeState, *, is_open: bool, is_queued: bool) -> Finding:
+def _gone(path: str, node: NodeState, *, is_open: bool, is_queued: bool) -> Obstacle:
     name = plain_path(path)
     if is_queued:
         message = f"A task is queued for {path!r}, which its flow no longer has."
         fix = f"Put it back: Flow(..., tasks=[{name}]), or fork the run before it was queued."
-        return Finding(path, message, fix, is_final=True, code=TaskGone.code)
+        return Obstacle(path, message, fix, is_final=True, code=TaskGone.code)
     if node.wait is not None or is_open:
         what = "waits for an answer" if node.wait is not None else "is a flow under way"
         message = f"{path!r} {what}, and is gone from the flow."
         fix = f"Put it back, or name it with rename_node({name!r}, ...), or finish the run with its own code."
-        return Finding(path, message, fix, is_final=True)
+        return Obstacle(path, message, fix, is_final=True)
     message = f"{path!r} is {_standing(node)}, and is gone from the flow."
-    return Finding(
+    return Obstacle(
         path, message, f"Add drop_node({name!r}) or rename_node({name!r}, ...) to migrations=[...]."
     )
 
@@ -180,26 +180,26 @@ def _changed(
     names: Renaming,
     *,
     is_open: bool,
-) -> Iterator[Finding]:
+) -> Iterator[Obstacle]:
     if not differs(old, _without_new_options(old, new), is_open=is_open):
         return
     name = plain_path(names.path(path) or path)
     what = _difference(old, new)
     if node.wait is not None and "halts" not in new:
         message = f"{path!r} waits for an answer, and is no longer a node that waits."
-        yield Finding(path, message, "Answer it with the code it began with first.", is_final=True)
+        yield Obstacle(path, message, "Answer it with the code it began with first.", is_final=True)
     elif is_open and any(old.get(k) != new.get(k) for k in ("kind", "over", "atomic")):
         message = f"{path!r} is under way, and is another kind of node now ({what})."
-        yield Finding(path, message, "Finish it with the code it began with first.", is_final=True)
+        yield Obstacle(path, message, "Finish it with the code it began with first.", is_final=True)
     elif old.get("group") != new.get("group"):
         message = (
             f"The group that meets at {path!r} is {_standing(node)}, and has other members or another policy."
         )
-        yield Finding(path, message, "Finish it with the code it began with first.", is_final=True)
+        yield Obstacle(path, message, "Finish it with the code it began with first.", is_final=True)
     elif name not in names.accepted:
         message = f"{path!r} is {_standing(node)}, and has changed: {what}."
         fix = f"Add accept({name!r}) to migrations=[...], or the renames of its values."
-        yield Finding(path, message, fix, _moved_values(old, new))
+        yield Obstacle(path, message, fix, _moved_values(old, new))
 
 
 def _without_new_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -239,8 +239,8 @@ def _listed(entries: Iterable[Any]) -> list[str]:
 
 
 def _judge_wiring(
-    scope: Scope, place: Place, path: str, names: Renaming, was_due: set[int]
-) -> Iterator[Finding]:
+    scope: Scope, place: RenamedScope, path: str, names: Renaming, was_due: set[int]
+) -> Iterator[Obstacle]:
     """Find finished nodes that new wiring would run again, and values that no node will ever write."""
     plan = scope.plan
     now, before = edges_of(plan), place.in_edges()
@@ -275,17 +275,17 @@ def _reached(plan: Plan, edges: Mapping[str, set[tuple[str, str, str]]], seeds: 
     return found
 
 
-def _again(path: str, name: str, by: tuple[str, str, str]) -> Finding:
+def _again(path: str, name: str, by: tuple[str, str, str]) -> Obstacle:
     _, source, value = by
     how = f"reads {value!r}, which {source!r} will write" if value else f"comes after {source!r} now"
     message = f"{path!r} is finished, and would run again: it {how}."
     fix = f"Add accept({name!r}, reruns=True), or skip({source!r}), to migrations=[...]."
-    return Finding(path, message, fix, (value,) if value else ())
+    return Obstacle(path, message, fix, (value,) if value else ())
 
 
 def _lacking(
-    scope: Scope, place: Place, names: Renaming, k: int, whole: str, may_run: set[int]
-) -> Iterator[Finding]:
+    scope: Scope, place: RenamedScope, names: Renaming, k: int, whole: str, may_run: set[int]
+) -> Iterator[Obstacle]:
     plan = scope.plan
     fresh = is_fresh(place, plan, k)
     starts_alone = not plan.is_led[k] and not plan.is_target[k] and whole not in names.skipped
@@ -301,6 +301,6 @@ def _lacking(
             message = (
                 f"{scope.path_of(k)!r} reads {name!r}, which the run does not have and nothing will write."
             )
-            yield Finding(
+            yield Obstacle(
                 scope.path_of(k), message, f"Add add_value({value!r}, ...) to migrations=[...].", (value,)
             )

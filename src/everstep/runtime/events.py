@@ -73,7 +73,7 @@ def tell(listener: Listener | None, event: Event) -> None:
         log.exception("listener failed on %s of run %r", event.kind, event.run_id)
 
 
-class Teller:
+class EventSender:
     """Tells a listener, if there is one, what one drive does."""
 
     def __init__(self, listener: Listener | None, clock: Clock, run_id: str) -> None:

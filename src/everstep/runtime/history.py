@@ -18,7 +18,7 @@ from everstep.runtime.reader import RunReader
 _PAGE = 256
 
 
-class Before(NamedTuple):
+class PrecedingRecord(NamedTuple):
     """What the record before some others says of them."""
 
     base: str | None = None
@@ -104,7 +104,7 @@ async def stretch(runs: RunReader, row: RunRow, first: int, last: int) -> list[C
             }
     return views(
         rest,
-        Before(
+        PrecedingRecord(
             before.stored.checkpoint_id, claimed_digest(before), (flow.flow_version, flow.flow_hash), versions
         ),
     )
@@ -118,10 +118,10 @@ def narrowed(records: Iterable[CheckpointRecord], part: Part | None) -> list[Che
     return [msgspec.structs.replace(record, steps=steps) for record, steps in found if steps]
 
 
-def views(links: Iterable[Link], before: Before | None = None) -> list[CheckpointRecord]:
+def views(links: Iterable[Link], before: PrecedingRecord | None = None) -> list[CheckpointRecord]:
     """Return the records that were not trimmed, each verified, with the run it lies in and its digest."""
     found: list[CheckpointRecord] = []
-    before = before or Before()
+    before = before or PrecedingRecord()
     base, flow, versions = before.base, before.flow, dict(before.versions)
     for link, opened in verified(links, before.digest, needs_values=False):
         if opened is not None:

@@ -40,7 +40,7 @@ class Column(NamedTuple):
     """True if nothing is kept as an empty text, not as NULL."""
 
 
-class Table(Generic[S]):
+class RowTable(Generic[S]):
     """The columns that keep the fields of a struct."""
 
     def __init__(
@@ -71,7 +71,7 @@ def _kind_of(field: msgspec.structs.FieldInfo) -> tuple[type, Any]:
 class Rows(Generic[S]):
     """How one store keeps the rows of a table: what it makes of each kind of value, and of what it kept."""
 
-    def __init__(self, table: Table[S], *, keep: Converts, read: Converts) -> None:
+    def __init__(self, table: RowTable[S], *, keep: Converts, read: Converts) -> None:
         self._table = table
         self._fields = [column.field for column in table.columns]
         self._take = attrgetter(*self._fields)
@@ -120,11 +120,11 @@ def _reading(column: Column, read: Converts) -> Convert:
     return read.get(kind, to_time if kind is datetime else _same)
 
 
-RUNS = Table(RunRow, without=("checkpoints", "lease"), named={"group": "run_group"}, blank=("group",))
+RUNS = RowTable(RunRow, without=("checkpoints", "lease"), named={"group": "run_group"}, blank=("group",))
 """Besides these a run has the columns of its lease. Its newest sequence is that of its newest record."""
-WAITS = Table(WaitRow, without=("run_id",))
+WAITS = RowTable(WaitRow, without=("run_id",))
 """Besides these a wait has the key of its run."""
-TOMBSTONES = Table(Tombstone)
+TOMBSTONES = RowTable(Tombstone)
 
 
 class Held(NamedTuple):

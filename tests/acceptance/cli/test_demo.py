@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep import Status
-from everstep.cli.demo.command import Standing, verify
+from everstep.cli.demo.command import DemoState, verify
 from tests.architecture.sources import ROOT
 
 
@@ -56,8 +56,8 @@ def request(key: str, *, took_money: bool) -> dict[str, object]:
 
 BANK = [request("k", took_money=True), request("k", took_money=False)]
 CALLS = [call("charge", 1), call("pack", 1), call("pack", 2)]
-BEFORE = Standing(Status.RUNNING, {"charge": 1}, "k", CALLS[:2], BANK, 1)
-AFTER = Standing(Status.COMPLETED, {"charge": 1, "pack": 1}, "k", CALLS, BANK, 2)
+BEFORE = DemoState(Status.RUNNING, {"charge": 1}, "k", CALLS[:2], BANK, 1)
+AFTER = DemoState(Status.COMPLETED, {"charge": 1, "pack": 1}, "k", CALLS, BANK, 2)
 
 
 def test_all_claims_hold_for_a_good_run() -> None:
@@ -75,5 +75,5 @@ def test_all_claims_hold_for_a_good_run() -> None:
         (3, AFTER._replace(calls=CALLS[:2])),
     ],
 )
-def test_a_broken_promise_is_noticed(number: int, after: Standing) -> None:
+def test_a_broken_promise_is_noticed(number: int, after: DemoState) -> None:
     assert [k for k, check in enumerate(verify(BEFORE, after)) if not check.holds] == [number]

@@ -24,7 +24,7 @@ from everstep.cli.view.step_line import said
 from everstep.client.diff import NodeChange
 from everstep.client.documents import StateDocument
 from everstep.client.outline import node_at, outline, split_pending
-from everstep.client.projection import Fold, ItemsInfo, Line, Maps, fold, inside, lines, name_of
+from everstep.client.projection import Fold, ItemsInfo, LogLine, Maps, fold, inside, lines, name_of
 from everstep.errors import BadRequest, InputError
 from everstep.graph.author.joins import JoinNode
 from everstep.model.enums import Status
@@ -130,7 +130,7 @@ def event(kind: Any, name: str = "", visit: int = 1, attempt: int = 1, **data: o
 
 def test_inner_steps_stand_below_their_flow_and_items_in_one_line(host: Host) -> None:
     drawn = [
-        f"{'  ' * line.depth}{line.name if isinstance(line, Line) else 'items'}"
+        f"{'  ' * line.depth}{line.name if isinstance(line, LogLine) else 'items'}"
         for line in lines(host.history("r1"), full=False)
     ]
     assert drawn[:9] == [
@@ -156,7 +156,7 @@ def test_the_line_of_items_counts_them_and_names_those_that_failed(host: Host) -
 
 
 def test_every_item_has_its_lines_if_all_are_wanted(host: Host) -> None:
-    names = [line.name for line in lines(host.history("r1"), full=True) if isinstance(line, Line)]
+    names = [line.name for line in lines(host.history("r1"), full=True) if isinstance(line, LogLine)]
     assert [name for name in names if name.startswith("#7")] == ["#7/strip@1", "#7/measure@1", "#7"]
 
 
@@ -173,7 +173,7 @@ def test_a_step_whose_flow_is_not_right_above_has_its_whole_address() -> None:
     both = [inner.as_node(name=name).with_outputs(one=f"{name}1", two=f"{name}2") for name in ("a", "b")]
     with Host("memory:") as host:
         host.run(Flow("beside", both, durability="strong"), {"x": 1}, run_id="r").raise_for_status()
-        names = [line.name for line in lines(host.history("r"), full=False) if isinstance(line, Line)]
+        names = [line.name for line in lines(host.history("r"), full=False) if isinstance(line, LogLine)]
     for flow in ("a", "b"):
         assert any(name in names for name in (f"{flow}@1/first@1", f"{flow}@1/second@1"))
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from everstep import Flow, Host, node, wait
-from everstep.cli.commands.waits.ask import Given, answer_of
+from everstep.cli.commands.waits.ask import GivenAnswer, answer_of
 from everstep.cli.live.progress import Lines
 from everstep.cli.live.tree import LiveTree
 from everstep.cli.live.watching import Watcher
@@ -62,11 +62,11 @@ def test_a_halt_node_of_your_own_takes_any_form_of_answer() -> None:
 
     with Host("memory:") as host:
         [asked] = host.run(Flow("own", [ask])).waits
-    assert answer_of(asked, Given(words='{"a": 1}')) == {"a": 1}
-    assert answer_of(asked, Given(says_yes=False)) is False
-    assert answer_of(asked, Given(text="7")) == "7"
+    assert answer_of(asked, GivenAnswer(words='{"a": 1}')) == {"a": 1}
+    assert answer_of(asked, GivenAnswer(says_yes=False)) is False
+    assert answer_of(asked, GivenAnswer(text="7")) == "7"
     with pytest.raises(BadRequest, match="waits for an answer"):
-        answer_of(asked, Given(approves=True))
+        answer_of(asked, GivenAnswer(approves=True))
 
 
 ITEMS = Flow("item", [wait.approval("ok", context="x", timeout="2h")])

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from everstep.stores.tables import Converts, Rows, Table
+from everstep.stores.tables import Converts, Rows, RowTable
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ class Thing(msgspec.Struct, frozen=True, kw_only=True):
     key: int = 0
 
 
-TABLE = Table(Thing, without=("key",), named={"group": "thing_group"}, blank=("group",))
+TABLE = RowTable(Thing, without=("key",), named={"group": "thing_group"}, blank=("group",))
 SHOUTED: Converts = {str: str.upper}
 ROWS = Rows(TABLE, keep=SHOUTED, read={str: str.lower})
 FULL = Thing(

@@ -43,14 +43,14 @@ class Spec(NamedTuple):
         return cls(place, flow)
 
 
-class Wired(NamedTuple):
+class WaitServices(NamedTuple):
     """Who is told of waits and who keeps their time, as a file with flows says."""
 
     notifiers: Mapping[str, Notifier] = {}
     schedulers: Mapping[str, ResumeScheduler] = {}
 
 
-UNWIRED = Wired()
+UNWIRED = WaitServices()
 
 
 def load_flow(text: str, *, runs: bool = True) -> Flow:
@@ -58,7 +58,7 @@ def load_flow(text: str, *, runs: bool = True) -> Flow:
     return load(text, runs=runs)[0]
 
 
-def load(text: str, *, runs: bool = True) -> tuple[Flow, Wired]:
+def load(text: str, *, runs: bool = True) -> tuple[Flow, WaitServices]:
     """Load the file or module and return the flow that is meant, and the services defined beside it.
 
     A pipeline that is only looked at, and not run, needs no leave for its commands.
@@ -87,7 +87,7 @@ def _find(text: str) -> Any:
     return getattr(module, spec.flow)
 
 
-def load_all(text: str) -> tuple[list[Flow], Wired]:
+def load_all(text: str) -> tuple[list[Flow], WaitServices]:
     """Load the file or module and return the flow that is meant, or else all that are not inside others."""
     if is_pipeline(text):
         return [_pipeline(text)], UNWIRED
@@ -100,7 +100,7 @@ def load_all(text: str) -> tuple[list[Flow], Wired]:
     return flows, wired_in(module, spec)
 
 
-def load_several(texts: Sequence[str]) -> tuple[list[Flow], Wired]:
+def load_several(texts: Sequence[str]) -> tuple[list[Flow], WaitServices]:
     """Load what one process is to drive: the flows of several files, and the services beside them."""
     flows: list[Flow] = []
     notifiers: dict[str, Any] = {}
@@ -112,12 +112,12 @@ def load_several(texts: Sequence[str]) -> tuple[list[Flow], Wired]:
             for alias, service in given.items():
                 if known.setdefault(alias, service) is not service:
                     raise BadRequest(f"two files define {alias!r} differently.", fix="Name one otherwise.")
-    return flows, Wired(notifiers, schedulers)
+    return flows, WaitServices(notifiers, schedulers)
 
 
-def wired_in(module: ModuleType, spec: Spec) -> Wired:
+def wired_in(module: ModuleType, spec: Spec) -> WaitServices:
     """Return the `notifiers` and the `schedulers` that a file defines, each by alias."""
-    wired = Wired(_mapping(module, "notifiers"), _mapping(module, "schedulers"))
+    wired = WaitServices(_mapping(module, "notifiers"), _mapping(module, "schedulers"))
     for alias, notifier in wired.notifiers.items():
         if not callable(notifier):
             raise BadRequest(

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import click
 
 from everstep import Host
-from everstep.cli.args.loading import UNWIRED, Spec, Wired, load_module
+from everstep.cli.args.loading import UNWIRED, Spec, WaitServices, load_module
 from everstep.client.queries import Parameter
 from everstep.errors import BadRequest, RunNotFound, StoreMissing
 from everstep.runtime.events import Listener
@@ -162,7 +162,7 @@ def open_host(
     on_event: Listener | None = None,
     key_file: str | None = None,
     base_url: str | None = None,
-    wired: Wired = UNWIRED,
+    wired: WaitServices = UNWIRED,
 ) -> Host:
     """Open the store that the options name."""
     if not store and not create and not DEFAULT_FILE.exists():

@@ -75,7 +75,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
     yield folder
 
 
-class Standing(NamedTuple):
+class DemoState(NamedTuple):
     """The run and the world at one moment, read from the files alone."""
 
     status: Status
@@ -91,7 +91,7 @@ class Standing(NamedTuple):
     """The process that has just ended."""
 
     @classmethod
-    def read(cls, store: str, pid: int) -> Standing:
+    def read(cls, store: str, pid: int) -> DemoState:
         done: dict[str, int] = {}
         key = ""
         with Host(store, create=False) as host:
@@ -111,7 +111,7 @@ class Check(NamedTuple):
     holds: bool
 
 
-def verify(before: Standing, after: Standing) -> list[Check]:
+def verify(before: DemoState, after: DemoState) -> list[Check]:
     """Check the claims of the demo against the records, the calls and the bank's books."""
     again = [call["node"] for call in after.calls if call["pid"] == after.pid and call["node"] in before.done]
     twice = sorted({*again, *(name for name, times in after.done.items() if times > 1)})
@@ -135,7 +135,7 @@ def verify(before: Standing, after: Standing) -> list[Check]:
     ]
 
 
-def _was_packing(before: Standing, after: Standing) -> bool:
+def _was_packing(before: DemoState, after: DemoState) -> bool:
     pids = [call["pid"] for call in after.calls if call["node"] == "pack"]
     return "pack" not in before.done and pids == [before.pid, after.pid]
 
@@ -152,7 +152,7 @@ class Story:
         click.echo("An order flow with a flaky bank. Its process will be killed half-way with SIGKILL.\n")
         self._pause(0.6)
 
-    def first_process(self) -> Standing:
+    def first_process(self) -> DemoState:
         """Drive the run until it packs and the invoice is on disk, then kill the process."""
         seen: set[str] = set()
         with self._start({"pack": NEVER_DONE}) as process:
@@ -167,13 +167,13 @@ class Story:
             code = process.wait()
         if code != -signal.SIGKILL:
             raise StoreError(f"the first process of the demo ended by itself with code {code}.")
-        before = Standing.read(self.store, process.pid)
+        before = DemoState.read(self.store, process.pid)
         click.secho(f"  ☠ kill -9 {process.pid}", fg="red", bold=True, nl=False)
         click.echo(f"  in the middle of pack. On disk: {', '.join(before.done)}.\n")
         self._pause(0.8)
         return before
 
-    def second_process(self, before: Standing) -> Standing:
+    def second_process(self, before: DemoState) -> DemoState:
         """Go on with the run in another process, to its end."""
         with self._start({}) as process:
             for line in self._lines(process):
@@ -185,7 +185,7 @@ class Story:
                 self._show(line)
             process.wait()
         click.echo()
-        return Standing.read(self.store, process.pid)
+        return DemoState.read(self.store, process.pid)
 
     @contextmanager
     def _start(self, seconds: dict[str, float]) -> Iterator[subprocess.Popen[str]]:

@@ -54,7 +54,7 @@ BAR = 20
 """How many characters the bar of a map takes."""
 
 
-class Row:
+class TreeRow:
     """The place of one node in the tree, and what is known of it since the flow around it began."""
 
     __slots__ = ("began", "depth", "is_before", "kind", "name", "node", "note", "path")
@@ -112,11 +112,11 @@ class LiveTree:
         self._answers: dict[str, str] = {}
         """How what is waited for can be answered, by node."""
         self._lines = {
-            place.name: Row(place.name, place.depth, kind_of(flow.plan, place.name))
+            place.name: TreeRow(place.name, place.depth, kind_of(flow.plan, place.name))
             for place in outline(flow.plan)
         }
         self._beside_phases = {path for path in self._lines if is_beside_a_phase(flow.plan, path)}
-        self._inside: dict[str, list[Row]] = {}
+        self._inside: dict[str, list[TreeRow]] = {}
         """The lines below each flow, at any depth."""
         for path, line in self._lines.items():
             while "/" in path:
@@ -207,14 +207,14 @@ class LiveTree:
         elif kind == "run_ended":
             self._ended = time.monotonic()
 
-    def _note_item(self, line: Row, event: Event) -> None:
+    def _note_item(self, line: TreeRow, event: Event) -> None:
         line.node = self._run.node(line.path)
         if event.kind == "step_failed":
             line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
         elif event.kind == "step_retrying":
             line.note = f"{event.node} is tried again: {event.data.get('error', 'on request')}"
 
-    def _note_step(self, line: Row, event: Event) -> None:
+    def _note_step(self, line: TreeRow, event: Event) -> None:
         data = event.data
         if event.kind in ("chunk", "streamed", "emitted", "spent"):
             line.note = one_line(str(data["chunk"])) if event.kind == "chunk" else line.note
@@ -256,12 +256,12 @@ class LiveTree:
             row.no_wrap, row.overflow = True, "ellipsis"
         return Group(*rows)
 
-    def _told(self) -> list[Row]:
+    def _told(self) -> list[TreeRow]:
         """Return the lines without those of gates of phases that were not reached."""
         lines = self._lines.values()
         return [line for line in lines if line.state != "waiting" or line.path not in self._beside_phases]
 
-    def _visible(self) -> list[Row]:
+    def _visible(self) -> list[TreeRow]:
         """Choose what fits on the screen: what is under way first, then what ended last."""
         lines, room = self._told(), max(self._console.height - 6, 5)
         if len(lines) <= room:
@@ -276,7 +276,7 @@ class LiveTree:
         chosen = {line.path for line in ranked}
         return [line for line in lines if line.path in chosen]
 
-    def _row(self, line: Row, now: float, *, is_last: bool) -> Text:
+    def _row(self, line: TreeRow, now: float, *, is_last: bool) -> Text:
         state, step = line.state, line.node.last if line.node is not None else None
         items = line.node.items if line.node is not None else None
         glyph, style = _GLYPHS[state]

@@ -29,7 +29,7 @@ _LOOK = "See all it waited for with: everstep waits {} --status all"
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
-class Kind(NamedTuple):
+class WaitKind(NamedTuple):
     """How a kind of wait is spoken of, and answered at a shell."""
 
     noun: str
@@ -50,22 +50,22 @@ class Kind(NamedTuple):
         return " or ".join(filter(None, (self.flag, self.other)))
 
 
-KINDS: Mapping[str, Kind] = {
-    "timer": Kind("its time", "--fire", needs_schema=True, is_for_people=False),
-    "approval": Kind("an approval", "--approve", other="--reject"),
-    "callback": Kind("a callback", needs_schema=True, is_for_people=False),
-    "yes_no": Kind("a yes or no", "--yes", other="--no"),
-    "confirm": Kind("a confirmation", "--yes", other="--no"),
-    "choice": Kind("a choice", "--choose", "OPTION"),
-    "text": Kind("a text", "--text", "TEXT"),
-    "settle": Kind("word of an effect that never reported", is_for_people=False),
+KINDS: Mapping[str, WaitKind] = {
+    "timer": WaitKind("its time", "--fire", needs_schema=True, is_for_people=False),
+    "approval": WaitKind("an approval", "--approve", other="--reject"),
+    "callback": WaitKind("a callback", needs_schema=True, is_for_people=False),
+    "yes_no": WaitKind("a yes or no", "--yes", other="--no"),
+    "confirm": WaitKind("a confirmation", "--yes", other="--no"),
+    "choice": WaitKind("a choice", "--choose", "OPTION"),
+    "text": WaitKind("a text", "--text", "TEXT"),
+    "settle": WaitKind("word of an effect that never reported", is_for_people=False),
 }
 """Every kind of wait but those that nodes make up."""
 
 
-def kind_of(kind: str) -> Kind:
+def kind_of(kind: str) -> WaitKind:
     """Return how a kind of wait is spoken of and answered, also one that a node made up."""
-    return KINDS.get(kind) or Kind(f"an answer ({one_line(kind)})", needs_schema=True)
+    return KINDS.get(kind) or WaitKind(f"an answer ({one_line(kind)})", needs_schema=True)
 
 
 def find_wait(host: Host, text: str) -> WaitInfo:

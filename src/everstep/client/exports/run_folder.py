@@ -110,7 +110,7 @@ class RunFolder:
         self._forks: frozenset[str] = frozenset()
         self._told = Told(run_id, self._forks)
         self._names = FileNames()
-        self._visits: dict[str, Visit] = {}
+        self._visits: dict[str, NodeFiles] = {}
         """The newest visit to each node."""
         self._begun: set[Path] = set()
         """Lists of events that were begun anew."""
@@ -228,7 +228,7 @@ class RunFolder:
         folder = self._base / "nodes" / self._names[path]
         files = _files_of(step, stage)
         before = self._visits.get(path)
-        now = Visit(1, step, stage, files) if before is None else before.followed_by(step, stage, files)
+        now = NodeFiles(1, step, stage, files) if before is None else before.followed_by(step, stage, files)
         if before is not None and now.number > before.number:
             for name, text in before.files.items():
                 _put(folder / "visits" / str(before.number) / name, text)
@@ -290,7 +290,7 @@ class RunFolder:
         )
 
 
-class Visit(NamedTuple):
+class NodeFiles(NamedTuple):
     """A visit to a node, and its files by name."""
 
     number: int
@@ -298,7 +298,9 @@ class Visit(NamedTuple):
     stage: Mapping[str, Any] | None
     files: dict[str, str]
 
-    def followed_by(self, step: StepRecord, stage: Mapping[str, Any] | None, files: dict[str, str]) -> Visit:
+    def followed_by(
+        self, step: StepRecord, stage: Mapping[str, Any] | None, files: dict[str, str]
+    ) -> NodeFiles:
         """Return the visit that a later step of the same node belongs to: this one, or the next.
 
         A node that waits, tries again or has a gate behind it takes several steps for one visit.
@@ -306,8 +308,8 @@ class Visit(NamedTuple):
         is_same = (self.step.path, self.step.visit) == (step.path, step.visit)
         goes_on = self.step.path != step.path and self.stage is None and stage is not None
         if is_same or goes_on:
-            return Visit(self.number, step, stage, {**self.files, **files})
-        return Visit(self.number + 1, step, stage, files)
+            return NodeFiles(self.number, step, stage, {**self.files, **files})
+        return NodeFiles(self.number + 1, step, stage, files)
 
 
 def _opened(links: Sequence[Link], before: bytes | None) -> Iterator[CheckpointRecord]:

@@ -12,7 +12,7 @@ from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import in_run
 from everstep.runtime.integrity.doctor import Diagnosis, examine
 from everstep.runtime.integrity.findings import Verified
-from everstep.runtime.integrity.verify import Watching, verify
+from everstep.runtime.integrity.verify import CheckListener, verify
 from everstep.runtime.outage.outbox import Drained, drain_all
 from everstep.runtime.outage.spooled_view import read_waiting
 from everstep.runtime.rekey import Rekeyed, rekey
@@ -47,7 +47,7 @@ class StorageCalls:
         wanted = None
         if named is not None:  # a part shares its run's chain, which is sound or not as a whole
             wanted = dict.fromkeys([(await in_run(self._runs, name))[0] for name in named])
-        watching = Watching(on_run, on_progress)
+        watching = CheckListener(on_run, on_progress)
         return await verify(self._services, self._runs, wanted, watching, blobs=blobs)
 
     @property

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from everstep.errors import BadRequest, DotError, InvalidDelay
 from everstep.frontends.dot.lexer import offsets
-from everstep.frontends.dot.source import Passage, Place, Problem, Source, dot_error
+from everstep.frontends.dot.source import Passage, Position, Problem, Source, dot_error
 from everstep.frontends.dot.tree import Attribute, Value
 from everstep.model.durations import span_of
 
@@ -49,7 +49,7 @@ class Attributes(Mapping[str, Value]):
         """Return every attribute as text."""
         return {key: attribute.value.plain for key, attribute in self._found.items()}
 
-    def place(self, key: str) -> Place:
+    def place(self, key: str) -> Position:
         """Return where the key stands that set this attribute; of a default, where the default stands."""
         return self._source.place(self._found[key].key.at)
 

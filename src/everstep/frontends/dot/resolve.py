@@ -11,7 +11,7 @@ import msgspec
 
 from everstep.frontends.dot.attributes import Attributes
 from everstep.frontends.dot.parser import parse
-from everstep.frontends.dot.source import Limits, Place, Problems, Source
+from everstep.frontends.dot.source import Limits, Position, Problems, Source
 from everstep.frontends.dot.tree import (
     Attribute,
     Defaults,
@@ -28,7 +28,7 @@ _NO_CLASS: Final = re.compile(r"[^\w-]|_")
 _SEPARATORS: Final = re.compile(r"[\s,]+")
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class ResolvedNode(msgspec.Struct, frozen=True, gc=False):
     """A node with what holds for it."""
 
     id: str
@@ -76,12 +76,12 @@ class Digraph(msgspec.Struct, frozen=True):
     name: str
     is_strict: bool
     attributes: Attributes
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, ResolvedNode]
     edges: tuple[Edge, ...]
     groups: tuple[Group, ...]
     source: Source
 
-    def place(self, of: Node | Edge | Group) -> Place:
+    def place(self, of: ResolvedNode | Edge | Group) -> Position:
         """Return the line and the column of something."""
         return self.source.place(of.at)
 
@@ -306,11 +306,11 @@ class _Resolver:
         self._spend(len(merged), draft.at)
         return Attributes(self._source, merged)
 
-    def _node(self, name: str, draft: _Draft, derived: Iterable[str]) -> Node:
+    def _node(self, name: str, draft: _Draft, derived: Iterable[str]) -> ResolvedNode:
         attributes = self._merged(draft)
         listed = _SEPARATORS.split(attributes["class"].plain) if "class" in attributes else ()
         classes = tuple(dict.fromkeys(c for c in (*listed, *derived) if c))
-        return Node(name, attributes, classes, draft.at, draft.declared_at, draft.again_at)
+        return ResolvedNode(name, attributes, classes, draft.at, draft.declared_at, draft.again_at)
 
     def _edge(self, draft: _EdgeDraft) -> Edge:
         tail, head = draft.tail, draft.head

@@ -19,7 +19,7 @@ MOST_SAID: Final = 100
 """After so many problems reading stops."""
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where something stands: both count from 1, columns in characters."""
 
     line: int
@@ -72,11 +72,11 @@ class Source:
     def __repr__(self) -> str:
         return f"<source {self.file or 'text'}: {len(self.text)} characters>"
 
-    def place(self, at: int) -> Place:
+    def place(self, at: int) -> Position:
         """Return the line and the column of an offset."""
         starts = self._line_starts()
         line = bisect_right(starts, at)
-        return Place(line, at - starts[line - 1] + 1)
+        return Position(line, at - starts[line - 1] + 1)
 
     def problem(self, at: int, code: str, message: str, fix: str = "", *, severity: str = "error") -> Problem:
         """Return a problem at an offset."""
@@ -113,7 +113,7 @@ class Passage:
         """Return a problem at an index of the text."""
         return self._source.problem(self._offset(at), code, message, fix, severity=severity)
 
-    def place(self, at: int) -> Place:
+    def place(self, at: int) -> Position:
         """Return where an index of the text lies in the file."""
         return self._source.place(self._offset(at))
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from everstep.frontends.dot.resolve import Node
+from everstep.frontends.dot.resolve import ResolvedNode
 from everstep.frontends.dot.source import MOST_SAID, Passage, Problem, raise_for
 
 PROPERTIES: Final = ("llm_model", "llm_provider", "reasoning_effort", "max_tokens", "temperature")
@@ -70,7 +70,7 @@ class StyleSheet(msgspec.Struct, frozen=True):
                 won[key] = max(won.get(key, claim), claim)
         return {key: value for key, (_, _, value) in won.items()}
 
-    def of(self, node: Node, *, known: Iterable[str] = PROPERTIES) -> dict[str, str]:
+    def of(self, node: ResolvedNode, *, known: Iterable[str] = PROPERTIES) -> dict[str, str]:
         """Return what holds for a node of a pipeline; an attribute of its own wins."""
         shape = node.attributes.text("shape", DEFAULT_SHAPE)
         found = self.properties(node.id, shape=shape, classes=node.classes)

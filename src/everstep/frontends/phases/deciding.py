@@ -41,7 +41,7 @@ class Rule(StrEnum):
     """A person was asked."""
 
 
-class Verdict(NamedTuple):
+class PhaseVerdict(NamedTuple):
     """A decision, the rule behind it, and the reason in words."""
 
     decision: Decision
@@ -91,7 +91,7 @@ def decide(
     earlier: Sequence[float] = (),
     breakers: Sequence[str] = (),
     is_unhealthy: bool = False,
-) -> Verdict:
+) -> PhaseVerdict:
     """Say what becomes of a phase with this score.
 
     `iteration` is how often it was done again before, `earlier` are the scores of those attempts, `breakers`
@@ -99,23 +99,23 @@ def decide(
     """
     escalate = Decision.ESCALATE
     if by.critical:
-        return Verdict(escalate, Rule.CRITICAL, f"it scored {score:g}, and a person always decides here")
+        return PhaseVerdict(escalate, Rule.CRITICAL, f"it scored {score:g}, and a person always decides here")
     if breakers:
-        return Verdict(escalate, Rule.BREAKER, f"it scored {score:g}, but {_listed(breakers)} is open")
+        return PhaseVerdict(escalate, Rule.BREAKER, f"it scored {score:g}, but {_listed(breakers)} is open")
     if is_unhealthy:
-        return Verdict(escalate, Rule.HEALTH, f"it scored {score:g}, but its health is critical")
+        return PhaseVerdict(escalate, Rule.HEALTH, f"it scored {score:g}, but its health is critical")
     scores = [*earlier, score][-by.oscillation :]
     if len(scores) == by.oscillation and oscillates(scores):
         told = ", ".join(f"{one:g}" for one in scores)
-        return Verdict(escalate, Rule.OSCILLATION, f"its scores go up and down: {told}")
+        return PhaseVerdict(escalate, Rule.OSCILLATION, f"its scores go up and down: {told}")
     if score < by.iterate:
-        return Verdict(escalate, Rule.LOW, f"it scored {score:g}, below {by.iterate:g}")
+        return PhaseVerdict(escalate, Rule.LOW, f"it scored {score:g}, below {by.iterate:g}")
     if score < by.proceed:
         if iteration >= by.max_iterations:
             why = f"it scored {score:g} and was done again {_times(iteration)}, {by.max_iterations} at most"
-            return Verdict(escalate, Rule.LIMIT, why)
-        return Verdict(Decision.ITERATE, Rule.MIDDLE, f"it scored {score:g}, below {by.proceed:g}")
-    return Verdict(Decision.PROCEED, Rule.HIGH, f"it scored {score:g}, at least {by.proceed:g}")
+            return PhaseVerdict(escalate, Rule.LIMIT, why)
+        return PhaseVerdict(Decision.ITERATE, Rule.MIDDLE, f"it scored {score:g}, below {by.proceed:g}")
+    return PhaseVerdict(Decision.PROCEED, Rule.HIGH, f"it scored {score:g}, at least {by.proceed:g}")
 
 
 def oscillates(scores: Sequence[float]) -> bool:

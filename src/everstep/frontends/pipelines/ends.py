@@ -11,7 +11,7 @@ from everstep.frontends.dot.judging import evaluate
 from everstep.frontends.pipelines import layers
 from everstep.frontends.pipelines.choice import Way
 from everstep.frontends.pipelines.kinds import Dialect
-from everstep.frontends.pipelines.layers import Layered
+from everstep.frontends.pipelines.layers import LayeredContext
 from everstep.frontends.pipelines.outcome import Outcome, StageStatus
 from everstep.frontends.pipelines.reading import Pipeline, StageSpec
 from everstep.frontends.pipelines.stage import Stage
@@ -31,23 +31,23 @@ class StartRunner(StageRunner):
         if self.handler is not None and self.is_async:
 
             async def begin_async(ctx: Context, context: dict[str, Any] | None = None) -> str:
-                self._set_up(Layered(ctx), context or {})
+                self._set_up(LayeredContext(ctx), context or {})
                 return await self._visit_async(ctx)
 
             return begin_async
 
         def begin(ctx: Context, context: dict[str, Any] | None = None) -> str:
-            self._set_up(Layered(ctx), context or {})
+            self._set_up(LayeredContext(ctx), context or {})
             return self._visit(ctx)
 
         return begin
 
-    def _begin_layer(self, context: Layered) -> None:
+    def _begin_layer(self, context: LayeredContext) -> None:
         super()._begin_layer(context)
         if not self.place.is_top:
             self._set_up(context, {})
 
-    def _set_up(self, context: Layered, given: Mapping[str, Any]) -> None:
+    def _set_up(self, context: LayeredContext, given: Mapping[str, Any]) -> None:
         if context.here(layers.GIVEN) is not None:
             return
         wrong = layers.check_updates(given, "the input")
@@ -72,7 +72,7 @@ class StartRunner(StageRunner):
 class ConditionalRunner(StageRunner):
     """Looks at how the stage before it ended, and hands that on."""
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _call(self, stage: Stage, context: LayeredContext) -> Any:
         if self.handler is not None:
             return super()._call(stage, context)
         status = StageStatus.read(context.get("outcome", "success")) or StageStatus.SUCCESS
@@ -88,7 +88,7 @@ class ConditionalRunner(StageRunner):
 class ExitRunner(StageRunner):
     """Ends the pipeline, unless a goal gate is not satisfied: then it sends the run back."""
 
-    def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+    def _go_on(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> str:
         if self.place.is_branch:
             self._keep(ctx, context, stage, outcome, None)
             return self._leave(context, self._branch_end(context, outcome))
@@ -116,7 +116,7 @@ class ExitRunner(StageRunner):
             stage=gate.id,
         )
 
-    def _branch_end(self, context: Layered, outcome: Outcome) -> Outcome:
+    def _branch_end(self, context: LayeredContext, outcome: Outcome) -> Outcome:
         """Return how a branch ends that comes here: as one that comes to where branches meet by this edge."""
         edge = context.here(layers.EDGE) or {}
         if edge.get("to") != self.spec.id or edge.get("after") != "fail":
@@ -148,7 +148,7 @@ def way_back(pipeline: Pipeline, gate: StageSpec, enter: Mapping[str, str]) -> s
 class FanInRunner(StageRunner):
     """Picks the best of the branches that meet here."""
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _call(self, stage: Stage, context: LayeredContext) -> Any:
         return judged(context) if self.handler is None else super()._call(stage, context)
 
 
@@ -172,19 +172,19 @@ def _rank(result: Mapping[str, Any]) -> int:
 class _BehindRunner(StageRunner):
     """Behind a flow: what failed in it is tried again by going through it once more."""
 
-    def _tries_left(self, context: Layered, outcome: Outcome) -> int:
+    def _tries_left(self, context: LayeredContext, outcome: Outcome) -> int:
         if outcome.status is not StageStatus.FAIL:
             return 0
         return self.spec.retry.times - int(context.here(layers.TRIES + self.spec.id) or 0)
 
     def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
-        if outcome.status is not StageStatus.FAIL or self._tries_left(Layered(ctx), outcome) > 0:
+        if outcome.status is not StageStatus.FAIL or self._tries_left(LayeredContext(ctx), outcome) > 0:
             return outcome
         reason = outcome.failure_reason or f"{self.spec.id} failed"
         final = Outcome.fail(reason, retryable=False)
         return super()._settled(ctx, outcome.but(failure_reason=reason, error=final.error))
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         key = layers.TRIES + self.spec.id
         if self._tries_left(context, outcome) > 0:
             context.set(key, (context.here(key) or 0) + 1)
@@ -192,11 +192,16 @@ class _BehindRunner(StageRunner):
         context.drop(key)
         return self._way_on(context, outcome)
 
-    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way_on(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         return super()._way(context, outcome)
 
     def _keep(
-        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
+        self,
+        ctx: Context,
+        context: LayeredContext,
+        stage: Stage,
+        outcome: Outcome,
+        edge: Mapping[str, Any] | None,
     ) -> None:
         key = self._record_key(context)
         before = context.channel.get(key) or {}
@@ -211,7 +216,7 @@ class _BehindRunner(StageRunner):
         if is_again:
             context.drop(layers.AGAIN)
 
-    def _failed_inside(self, context: Layered) -> bool:
+    def _failed_inside(self, context: LayeredContext) -> bool:
         """True if a stage inside is why it failed."""
         return True
 
@@ -227,7 +232,7 @@ class JoinRunner(_BehindRunner):
         self.meets_at = meets_at
         self._need = need
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _call(self, stage: Stage, context: LayeredContext) -> Any:
         home = self._inside(context)
         ended_in_order = context.at(home).here(layers.DONE) or []
         # One that was begun anew after it had ended is there twice: its last end counts.
@@ -264,7 +269,7 @@ class JoinRunner(_BehindRunner):
         failed = Outcome.fail(f"{notes}: {reasons}", retryable=False)
         return failed.but(context_updates=updates)
 
-    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way_on(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         way, reason = super()._way_on(context, outcome)
         if way is not None and reason != "retry_target":
             return way, reason
@@ -284,7 +289,7 @@ class ReturnRunner(_BehindRunner):
         self._stop = stop
         self._cycles = cycles
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _call(self, stage: Stage, context: LayeredContext) -> Any:
         layer = context.at(self._inside(context))
         ended = layer.here(layers.END) or {"status": "success"}
         kept = [key for key in layer.own(layer.prefix) if key not in layers.OWN]
@@ -297,7 +302,7 @@ class ReturnRunner(_BehindRunner):
 
     def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
         """Count the round; one that was the last and did not meet the stop condition has failed."""
-        context = Layered(ctx)
+        context = LayeredContext(ctx)
         context.drop(self._unmet)
         if self._stop is not None and outcome.status is not StageStatus.FAIL:
             seen = ChainMap(dict(outcome.context_updates), context)  # type: ignore[arg-type]  # it is only read
@@ -311,7 +316,7 @@ class ReturnRunner(_BehindRunner):
                 outcome = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return super()._settled(ctx, outcome)
 
-    def _failed_inside(self, context: Layered) -> bool:
+    def _failed_inside(self, context: LayeredContext) -> bool:
         return not context.here(self._unmet)  # then nothing failed: the next round is a whole one
 
     @property
@@ -322,7 +327,7 @@ class ReturnRunner(_BehindRunner):
     def _rounds(self) -> str:
         return f"{layers.INTERNAL}cycles.{self.spec.id}"
 
-    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way_on(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         if outcome.status is not StageStatus.FAIL and context.here(self._rounds):
             return Way(self.spec.id), "stop_condition"
         context.drop(self._rounds)

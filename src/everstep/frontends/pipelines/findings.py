@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everstep.frontends.dot.resolve import Digraph, Edge, Node
-from everstep.frontends.dot.source import Place, Problem
+from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
+from everstep.frontends.dot.source import Position, Problem
 from everstep.graph.check.diagnostics import Diagnostic, Severity
 
 
@@ -16,22 +16,28 @@ class Findings:
         self.found: list[Diagnostic] = []
         self._digraph = digraph
 
-    def error(self, code: str, about: Node | Edge | None, message: str, fix: str, key: str = "") -> None:
+    def error(
+        self, code: str, about: ResolvedNode | Edge | None, message: str, fix: str, key: str = ""
+    ) -> None:
         """Note what keeps the pipeline from running; `key` is the attribute it is about."""
         self._add(code, Severity.ERROR, about, message, fix, key)
 
-    def warning(self, code: str, about: Node | Edge | None, message: str, fix: str, key: str = "") -> None:
+    def warning(
+        self, code: str, about: ResolvedNode | Edge | None, message: str, fix: str, key: str = ""
+    ) -> None:
         """Note what may not be as it was meant."""
         self._add(code, Severity.WARNING, about, message, fix, key)
 
-    def info(self, code: str, about: Node | Edge | None, message: str, fix: str, key: str = "") -> None:
+    def info(
+        self, code: str, about: ResolvedNode | Edge | None, message: str, fix: str, key: str = ""
+    ) -> None:
         """Note what is worth knowing."""
         self._add(code, Severity.INFO, about, message, fix, key)
 
     def take(
         self,
         problems: Iterable[Problem],
-        about: Node | Edge | None,
+        about: ResolvedNode | Edge | None,
         *,
         code: str,
         severity: Severity | None = None,
@@ -41,22 +47,38 @@ class Findings:
             said = problem.message
             if problem.code != "dot.value":  # that begins with the name of an attribute
                 said = said[:1].upper() + said[1:]
-            place = Place(problem.line, problem.column)
+            place = Position(problem.line, problem.column)
             self._note(code, severity or Severity(problem.severity), about, said, problem.fix, place)
 
     def _add(
-        self, code: str, severity: Severity, about: Node | Edge | None, message: str, fix: str, key: str
+        self,
+        code: str,
+        severity: Severity,
+        about: ResolvedNode | Edge | None,
+        message: str,
+        fix: str,
+        key: str,
     ) -> None:
         self._note(code, severity, about, message, fix, self._place(about, key))
 
     def _note(
-        self, code: str, severity: Severity, about: Node | Edge | None, message: str, fix: str, place: Place
+        self,
+        code: str,
+        severity: Severity,
+        about: ResolvedNode | Edge | None,
+        message: str,
+        fix: str,
+        place: Position,
     ) -> None:
         self.found.append(
             Diagnostic(
                 code,
                 severity,
-                about.id if isinstance(about, Node) else about.tail if isinstance(about, Edge) else "",
+                about.id
+                if isinstance(about, ResolvedNode)
+                else about.tail
+                if isinstance(about, Edge)
+                else "",
                 (about.tail, about.head) if isinstance(about, Edge) else None,
                 message,
                 fix,
@@ -66,11 +88,11 @@ class Findings:
             )
         )
 
-    def _place(self, about: Node | Edge | None, key: str) -> Place:
+    def _place(self, about: ResolvedNode | Edge | None, key: str) -> Position:
         """Return where the attribute stands, or else the node's declaration or the edge's arrow."""
         attributes = self._digraph.attributes if about is None else about.attributes
         if key and key in attributes:
             return attributes.place(key)
-        if isinstance(about, Node):
+        if isinstance(about, ResolvedNode):
             return self._digraph.source.place(about.at if about.declared_at is None else about.declared_at)
-        return Place(1, 1) if about is None else self._digraph.place(about)
+        return Position(1, 1) if about is None else self._digraph.place(about)

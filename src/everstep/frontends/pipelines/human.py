@@ -22,11 +22,11 @@ from everstep.frontends.pipelines.interviewers import (
     match,
     split_label,
 )
-from everstep.frontends.pipelines.layers import INTERNAL, Layered
+from everstep.frontends.pipelines.layers import INTERNAL, LayeredContext
 from everstep.frontends.pipelines.outcome import Outcome, StageStatus
 from everstep.frontends.pipelines.reading import StageSpec, fill
 from everstep.frontends.pipelines.stage import Stage
-from everstep.frontends.pipelines.stages import Place, StageRunner, Variables, lookup_of
+from everstep.frontends.pipelines.stages import StagePlace, StageRunner, Variables, lookup_of
 from everstep.graph.author.context import Context
 from everstep.graph.author.wait_options import NO_DEFAULT, Wait
 
@@ -44,7 +44,7 @@ class HumanRunner(StageRunner):
     """Asks, and once answered chooses the edge that the answer names."""
 
     def __init__(
-        self, place: Place, spec: StageSpec, *, backend: Mapping[str, Any], human: Interviewer | None
+        self, place: StagePlace, spec: StageSpec, *, backend: Mapping[str, Any], human: Interviewer | None
     ) -> None:
         super().__init__(place, spec, None, backend=backend)
         self._human = human
@@ -62,18 +62,18 @@ class HumanRunner(StageRunner):
 
             async def ask_async(ctx: Context) -> Any:
                 asked: Any = self._human
-                answer = await asked.ask(self._question(Layered(ctx)))
+                answer = await asked.ask(self._question(LayeredContext(ctx)))
                 return self._wait(ctx) if answer is None else self._said(answer)
 
             return ask_async
 
         def ask(ctx: Context) -> Any:
-            answer = self._human.ask(self._question(Layered(ctx))) if self._human is not None else None
+            answer = self._human.ask(self._question(LayeredContext(ctx))) if self._human is not None else None
             return self._wait(ctx) if answer is None else self._said(answer)
 
         return ask
 
-    def _question(self, context: Layered) -> Question:
+    def _question(self, context: LayeredContext) -> Question:
         return Question(
             prompt=self._prompt(context),
             choices=() if self.is_free else self.choices,
@@ -82,7 +82,7 @@ class HumanRunner(StageRunner):
             timeout=self.spec.timeout,
         )
 
-    def _prompt(self, context: Layered) -> str:
+    def _prompt(self, context: LayeredContext) -> str:
         goal = str(context.get("graph.goal", self.place.pipeline.goal))
         text = self.spec.prompt or self.spec.label
         return fill(text, Variables(context, self.place.pipeline.variables, goal))
@@ -95,7 +95,7 @@ class HumanRunner(StageRunner):
         return found.label if found is not None else str(answer)
 
     def _wait(self, ctx: Context) -> Wait:
-        context = Layered(ctx)
+        context = LayeredContext(ctx)
         shown = {
             "pipeline": self.place.pipeline.name,
             "node": self.spec.id,
@@ -141,7 +141,7 @@ class HumanRunner(StageRunner):
         """Return the function of the gate behind: from the answer to what comes next."""
 
         def answered(ctx: Context, answer: Any) -> str:
-            context = Layered(ctx)
+            context = LayeredContext(ctx)
             stage, _ = self._begin(ctx, context)
             outcome = self._outcome(self._read(context, answer))
             settled = self._settled(ctx, outcome)
@@ -150,7 +150,7 @@ class HumanRunner(StageRunner):
 
         return answered
 
-    def _read(self, context: Layered, answer: Any) -> tuple[Any, str]:
+    def _read(self, context: LayeredContext, answer: Any) -> tuple[Any, str]:
         """Return an answer, and if there was none what stands for it."""
         is_marked = context.here(_MARK + self.spec.name) is not None
         context.drop(_MARK + self.spec.name)
@@ -184,14 +184,14 @@ class HumanRunner(StageRunner):
             metadata={"choice": self.choices.index(found)},
         )
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         if "choice" in outcome.metadata:
             return self._ways[outcome.metadata["choice"]], "answer"
         if outcome.status is StageStatus.SKIPPED and not self.choices:
             return None, ""
         return super()._way(context, outcome)
 
-    def _asked(self, context: Layered, stage: Stage) -> dict[str, Any]:
+    def _asked(self, context: LayeredContext, stage: Stage) -> dict[str, Any]:
         return {"prompt": self._prompt(context)}
 
 

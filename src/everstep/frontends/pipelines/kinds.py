@@ -15,7 +15,7 @@ from typing import Final
 from everstep.errors import DotError
 from everstep.frontends.dot.conditions import Dialect as Grammar
 from everstep.frontends.dot.conditions import Key, parse_condition
-from everstep.frontends.dot.resolve import Digraph, Node
+from everstep.frontends.dot.resolve import Digraph, ResolvedNode
 from everstep.frontends.pipelines.findings import Findings
 from everstep.graph.check.diagnostics import Diagnostic
 
@@ -154,8 +154,8 @@ class _Reader:
         return None
 
     def _guessed(self) -> Dialect:
-        clear: dict[Dialect, tuple[Node, str]] = {}
-        unclear: list[Node] = []
+        clear: dict[Dialect, tuple[ResolvedNode, str]] = {}
+        unclear: list[ResolvedNode] = []
         hints: Counter[Dialect] = Counter()
         for node in self._digraph.nodes.values():
             shape = _shape(node)
@@ -175,7 +175,7 @@ class _Reader:
             hints.update(_HINTS[key] for key in attributes if key in _HINTS)
         return _most(hints) or _most(self._later_hints()) or Dialect.ROUND
 
-    def _clear(self, node: Node, shape: str) -> Dialect | None:
+    def _clear(self, node: ResolvedNode, shape: str) -> Dialect | None:
         if shape == "ellipse":
             is_end = (node.id in self._has_in) is not (node.id in self._has_out)
             return Dialect.ROUND if is_end else None
@@ -196,7 +196,9 @@ class _Reader:
                 hints[Dialect.SQUARE if condition.dialect is Grammar.SHORT else Dialect.ROUND] += 1
         return hints
 
-    def _say_mixed(self, clear: Mapping[Dialect, tuple[Node, str]], unclear: list[Node]) -> None:
+    def _say_mixed(
+        self, clear: Mapping[Dialect, tuple[ResolvedNode, str]], unclear: list[ResolvedNode]
+    ) -> None:
         (a, shape), (b, other) = clear[Dialect.ROUND], clear[Dialect.SQUARE]
         message = f"{shape} of {a.id!r} is of the round dialect, and {other} of {b.id!r} of the square one."
         fix = "Write dialect=round or dialect=square in the graph, or give nodes a type."
@@ -208,14 +210,14 @@ class _Reader:
                 "pipeline.mixed_dialects", max(a, b, key=lambda n: n.at), message, fix, "shape"
             )
 
-    def _kind(self, node: Node) -> str:
+    def _kind(self, node: ResolvedNode) -> str:
         said = _type(node)
         if said:
             return said if said == TERMINAL else TYPES.get(said, said)
         shape = _shape(node) or "box"
         return _SHAPES.get(shape) or _AMBIGUOUS[self.dialect].get(shape, "task")
 
-    def _end(self, node: Node) -> str:
+    def _end(self, node: ResolvedNode) -> str:
         """Say which end of the pipeline a node is that can be either."""
         if node.id in START_IDS:
             return "start"
@@ -235,11 +237,11 @@ class _Reader:
         return "task"
 
 
-def _type(node: Node) -> str:
+def _type(node: ResolvedNode) -> str:
     return node.attributes.text("type", "").strip()
 
 
-def _shape(node: Node) -> str | None:
+def _shape(node: ResolvedNode) -> str | None:
     shape = node.attributes.text("shape", "").strip()
     return shape or None
 

@@ -91,7 +91,7 @@ def outer(prefix: str, levels: int) -> str:
     return prefix
 
 
-class Layered(Mapping[str, Any]):
+class LayeredContext(Mapping[str, Any]):
     """The context as one stage sees it; what it sets lies in its own layer."""
 
     def __init__(self, ctx: Context, prefix: str | None = None) -> None:
@@ -152,9 +152,9 @@ class Layered(Mapping[str, Any]):
         keys = (key.removeprefix(start) for key in self.channel.keys(start))
         return [key for key in keys if not key.startswith(HIDDEN)]
 
-    def at(self, prefix: str) -> Layered:
+    def at(self, prefix: str) -> LayeredContext:
         """Return the context of another layer."""
-        return Layered(self._ctx, prefix)
+        return LayeredContext(self._ctx, prefix)
 
     def set(self, key: str, value: Any) -> None:
         """Set a key in this layer; a text that is there already is not written again."""

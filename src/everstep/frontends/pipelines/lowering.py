@@ -21,12 +21,12 @@ from everstep.frontends.pipelines.ends import (
 )
 from everstep.frontends.pipelines.human import HumanRunner
 from everstep.frontends.pipelines.interviewers import Interviewer
-from everstep.frontends.pipelines.layers import Layered
+from everstep.frontends.pipelines.layers import LayeredContext
 from everstep.frontends.pipelines.outcome import StageStatus
 from everstep.frontends.pipelines.reading import Pipeline, StageSpec, condition_of, name_of, word_of
-from everstep.frontends.pipelines.regions import Level, Region
+from everstep.frontends.pipelines.regions import Region, RegionLevel
 from everstep.frontends.pipelines.stage import Handler
-from everstep.frontends.pipelines.stages import Place, StageRunner
+from everstep.frontends.pipelines.stages import StagePlace, StageRunner
 from everstep.graph.author.context import Context
 from everstep.graph.author.node import END, Gate, Node
 from everstep.graph.author.wiring import Join, JoinSpec, Layout, MemberSpec, Policy, Wired, chain
@@ -64,7 +64,7 @@ class Lowered:
 
     nodes: list[Wired]
     entry: tuple[str, ...]
-    place: Place
+    place: StagePlace
     behind: Mapping[str, str]
     """The gates at its top that stand behind a node, each with that node: `ask.next` behind `ask`."""
 
@@ -72,13 +72,13 @@ class Lowered:
 def lower(pipeline: Pipeline, workshop: Workshop, *, is_top: bool = True) -> Lowered:
     """Return the parts of the flow that a pipeline is."""
     level = pipeline.wiring.level(pipeline.start)
-    place = Place(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
+    place = StagePlace(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
     lowering = _Lowering(pipeline, workshop)
     nodes = lowering.nodes(level, place)
     return Lowered(nodes, _entry(name_of(pipeline.start), nodes), place, lowering.behind)
 
 
-def _entries(level: Level, last: str = END, meets_at: str = "") -> dict[str, str]:
+def _entries(level: RegionLevel, last: str = END, meets_at: str = "") -> dict[str, str]:
     """Say for each node what is chosen to go there. What lies inside a fork begins with the fork."""
     found = {
         inside: name_of(name) for name, region in level.regions.items() for inside in sorted(region.inside)
@@ -102,11 +102,11 @@ class _Lowering:
         self._workshop = workshop
         self.behind: dict[str, str] = {}
 
-    def nodes(self, level: Level, place: Place) -> list[Wired]:
+    def nodes(self, level: RegionLevel, place: StagePlace) -> list[Wired]:
         taken = {name_of(name) for name in level.nodes}
         return [self._node(name, level, place, taken) for name in level.nodes]
 
-    def _node(self, name: str, level: Level, place: Place, taken: set[str]) -> Wired:
+    def _node(self, name: str, level: RegionLevel, place: StagePlace, taken: set[str]) -> Wired:
         spec = self._pipeline.specs[name]
         if spec.kind == "parallel":
             return self._parallel(spec, level.regions[name], place, taken)
@@ -136,7 +136,7 @@ class _Lowering:
             self.behind[name] = spec.name
         return made
 
-    def _targets(self, spec: StageSpec, place: Place) -> list[str]:
+    def _targets(self, spec: StageSpec, place: StagePlace) -> list[str]:
         wanted = [way.target for way in spec.ways] + list(spec.returns)
         if spec.kind == "exit":
             wanted = []
@@ -147,7 +147,7 @@ class _Lowering:
 
     # -- people -------------------------------------------------------------------------------------------
 
-    def _human(self, spec: StageSpec, place: Place, taken: set[str]) -> Wired:
+    def _human(self, spec: StageSpec, place: StagePlace, taken: set[str]) -> Wired:
         workshop = self._workshop
         runner = HumanRunner(place, spec, backend=workshop.backend, human=workshop.human)
         asks = Node(
@@ -164,7 +164,7 @@ class _Lowering:
 
     # -- branches -----------------------------------------------------------------------------------------
 
-    def _parallel(self, spec: StageSpec, region: Region, place: Place, taken: set[str]) -> Wired:
+    def _parallel(self, spec: StageSpec, region: Region, place: StagePlace, taken: set[str]) -> Wired:
         policy = spec.attributes.get("join_policy", "wait_all").strip()
         heads = [head for head in region.heads if head != region.meets_at]
         need = _need(policy, spec, len(heads))
@@ -184,7 +184,9 @@ class _Lowering:
         behind = self._gate(runner, name, runner.function(), also=(region.meets_at, spec.id))
         return chain(flow.as_node(name=spec.name).lift(), behind)
 
-    def _fork(self, spec: StageSpec, region: Region, place: Place, heads: list[str], need: int | None) -> Any:
+    def _fork(
+        self, spec: StageSpec, region: Region, place: StagePlace, heads: list[str], need: int | None
+    ) -> Any:
         """Return the flow of the branches: each a flow of its own, side by side."""
         members = [self._branch(head, region, place, is_raced=need is not None) for head in heads]
         limit = spec.whole("max_parallel", MOST_BRANCHES)
@@ -197,11 +199,11 @@ class _Lowering:
         edges = tuple((m.name, joined) for m in members)
         return make(name, Layout(tuple(members), edges, (join,)), max_concurrency=max(1, limit))
 
-    def _branch(self, head: str, region: Region, place: Place, *, is_raced: bool) -> Node:
+    def _branch(self, head: str, region: Region, place: StagePlace, *, is_raced: bool) -> Node:
         level = self._pipeline.wiring.level(head, region.meets_at)
         taken = {name_of(name) for name in level.nodes}
         last = _free("end", taken) if is_raced else END
-        inner = Place(
+        inner = StagePlace(
             self._pipeline,
             _entries(level, last, region.meets_at),
             depth=place.depth + 2,
@@ -220,7 +222,7 @@ class _Lowering:
 
     # -- pipelines inside ---------------------------------------------------------------------------------
 
-    def _inner(self, spec: StageSpec, place: Place, taken: set[str]) -> Wired:
+    def _inner(self, spec: StageSpec, place: StagePlace, taken: set[str]) -> Wired:
         pipeline, workshop = self._workshop.children[spec.id]
         parts = lower(pipeline, workshop, is_top=False)
         flow = workshop.make_flow(pipeline.name, parts.nodes, entry=parts.entry)
@@ -240,7 +242,7 @@ def tolerate_all(outcomes: dict[str, str]) -> bool:
 
 def _judge_branch(ctx: Context) -> None:
     """End a branch that races with others: if it has not succeeded, it has lost."""
-    ended = Layered(ctx).here(layers.END) or {}
+    ended = LayeredContext(ctx).here(layers.END) or {}
     status = StageStatus.read(ended.get("status"))
     if status is None or not status.is_good:
         raise PipelineFailed(f"the branch ended with {status}: {ended.get('failure_reason', '')}")

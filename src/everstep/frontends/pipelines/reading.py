@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from everstep.frontends.dot.attributes import Attributes
 from everstep.frontends.dot.conditions import Condition, parse_condition
-from everstep.frontends.dot.resolve import Digraph, Edge, Node
+from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
 from everstep.frontends.dot.stylesheet import StyleSheet, is_inline, parse_stylesheet
 from everstep.frontends.pipelines.choice import Way, with_statuses
 from everstep.frontends.pipelines.kinds import Dialect, Kinds, kinds_of
@@ -182,7 +182,9 @@ def _way(edge: Edge, order: int, *, is_judged: bool) -> Way:
     )
 
 
-def _spec(node: Node, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], style: StyleSheet) -> StageSpec:
+def _spec(
+    node: ResolvedNode, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], style: StyleSheet
+) -> StageSpec:
     said, kind = node.attributes, kinds[node.id]
     model = style.of(node, known=_MODEL)
     timeout: timedelta | None = said.duration("timeout", None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.frontends.dot.attributes import Attributes
-from everstep.frontends.dot.resolve import Digraph, Edge, Node
+from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
 from everstep.frontends.pipelines.choice import Way
 
 MOST_LOOKED_AT: Final = 500_000
@@ -39,7 +39,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Level:
+class RegionLevel:
     """The nodes that are driven side by side with each other: the top of a pipeline, or one branch."""
 
     nodes: tuple[str, ...]
@@ -65,7 +65,7 @@ class Wiring:
             if edge.tail in self.heads and is_branch(edge):
                 self.heads[edge.tail][edge.head] = None
 
-    def level(self, entry: str, stop: str = "") -> Level:
+    def level(self, entry: str, stop: str = "") -> RegionLevel:
         """Return what runs from a node on, up to but without `stop`; what branches hold is left to them."""
         found: dict[str, None] = {}
         regions: dict[str, Region] = {}
@@ -84,7 +84,7 @@ class Wiring:
             if not more:
                 break
             self._walk(more, stop, found, regions)
-        return Level(tuple(sorted(found, key=self.order.__getitem__)), regions)
+        return RegionLevel(tuple(sorted(found, key=self.order.__getitem__)), regions)
 
     def _walk(
         self, entries: Iterable[str], stop: str, found: dict[str, None], regions: dict[str, Region]
@@ -177,12 +177,12 @@ def is_branch(edge: Edge) -> bool:
     return not Way(edge.head, edge.attributes.text("label", "")).is_for_failure
 
 
-def returns_of(node: Node, graph: Attributes) -> tuple[str, ...]:
+def returns_of(node: ResolvedNode, graph: Attributes) -> tuple[str, ...]:
     """Return where a run goes when a stage fails and no edge is for that, the first first."""
     return tuple(dict.fromkeys(_targets(node, graph)))
 
 
-def _targets(node: Node, graph: Attributes) -> Iterator[str]:
+def _targets(node: ResolvedNode, graph: Attributes) -> Iterator[str]:
     for key in ("retry_target", "fallback_retry_target"):
         if target := node.attributes.text(key, ""):
             yield target

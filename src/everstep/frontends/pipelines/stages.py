@@ -20,7 +20,7 @@ from everstep.frontends.dot.judging import MISSING
 from everstep.frontends.pipelines import fidelity, layers
 from everstep.frontends.pipelines.choice import Way, choose
 from everstep.frontends.pipelines.kinds import Dialect
-from everstep.frontends.pipelines.layers import Layered
+from everstep.frontends.pipelines.layers import LayeredContext
 from everstep.frontends.pipelines.outcome import Outcome, StageError, StageStatus
 from everstep.frontends.pipelines.reading import Pipeline, StageSpec, fill
 from everstep.frontends.pipelines.stage import Handler, Stage
@@ -48,7 +48,7 @@ class StageRetry(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class StagePlace:
     """Where in the lowered flow a stage stands: the whole pipeline, or a branch of it."""
 
     pipeline: Pipeline
@@ -74,7 +74,7 @@ class StageRunner:
     """The function of a node: called with the context of its step, returns what comes next."""
 
     def __init__(
-        self, place: Place, spec: StageSpec, handler: Handler | None, *, backend: Mapping[str, Any]
+        self, place: StagePlace, spec: StageSpec, handler: Handler | None, *, backend: Mapping[str, Any]
     ) -> None:
         self.place = place
         self.spec = spec
@@ -120,7 +120,7 @@ class StageRunner:
         return visit
 
     def _visit(self, ctx: Context) -> str:
-        context = Layered(ctx)
+        context = LayeredContext(ctx)
         stage, outcome = self._begin(ctx, context)
         if outcome is None:
             try:
@@ -130,7 +130,7 @@ class StageRunner:
         return self._end(ctx, context, stage, outcome)
 
     async def _visit_async(self, ctx: Context) -> str:
-        context = Layered(ctx)
+        context = LayeredContext(ctx)
         stage, outcome = self._begin(ctx, context)
         if outcome is None:
             try:
@@ -144,7 +144,7 @@ class StageRunner:
                 outcome = _failed(error)
         return self._end(ctx, context, stage, outcome)
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _call(self, stage: Stage, context: LayeredContext) -> Any:
         return None if self.handler is None else self.handler(stage)
 
     async def _call_async(self, stage: Stage) -> Any:
@@ -157,7 +157,7 @@ class StageRunner:
 
     # -- before and after ---------------------------------------------------------------------------------
 
-    def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
+    def _begin(self, ctx: Context, context: LayeredContext) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
         context.node = spec.id
@@ -214,7 +214,7 @@ class StageRunner:
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
 
-    def _unrouted(self, context: Layered) -> Outcome | None:
+    def _unrouted(self, context: LayeredContext) -> Outcome | None:
         """Return how this very visit ended before its run failed because no edge led on: it is not repeated.
 
         What other stages did since then makes another visit of it.
@@ -225,7 +225,7 @@ class StageRunner:
         is_it = only_lacks_an_edge(record, context.visit, context.channel.get(layers.COUNT))
         return Outcome.kept(record) if is_it else None
 
-    def _done_inside(self, context: Layered) -> Outcome | None:
+    def _done_inside(self, context: LayeredContext) -> Outcome | None:
         """Return how it ended in a fork or an inner pipeline that failed its run and is gone through again.
 
         What succeeded there is passed once, with what it answered then.
@@ -237,14 +237,14 @@ class StageRunner:
         is_it = is_done_inside(record, context.prefix, again, context.channel.get)
         return Outcome.kept(record) if is_it else None
 
-    def _visit_number(self, context: Layered) -> int:
+    def _visit_number(self, context: LayeredContext) -> int:
         """Return which visit of the run to this node it is, over all visits to the flow around it."""
         if not context.prefix:
             return context.visit
         before = context.channel.get(self._record_key(context)) or {}
         return int(before.get("visit", 0)) + 1
 
-    def _begin_layer(self, context: Layered) -> None:
+    def _begin_layer(self, context: LayeredContext) -> None:
         """Forget what an earlier try left: a branch or an inner pipeline was begun anew before it ended."""
         if self.spec.id != self.place.head or self.spec.kind == "parallel":
             return
@@ -252,7 +252,7 @@ class StageRunner:
         if context.here(layers.END) is not None or (edge is not None and edge.get("to") != self.spec.id):
             context.forget(context.prefix)
 
-    def _is_resumed(self, ctx: Context, context: Layered) -> bool:
+    def _is_resumed(self, ctx: Context, context: LayeredContext) -> bool:
         """True for the first stage that does work after a resume; one that does none passes it on."""
         is_resumed = ctx.is_resumed or context.here(layers.RESUMED) is not None
         if self.handler is not None or self.spec.kind == "exit":
@@ -261,14 +261,14 @@ class StageRunner:
             context.set(layers.RESUMED, True)
         return is_resumed
 
-    def _preamble(self, mode: str, goal: str, context: Layered, ctx: Context) -> str:
+    def _preamble(self, mode: str, goal: str, context: LayeredContext, ctx: Context) -> str:
         if mode == "full":
             return ""
         found = [context.channel.get(key) for key in context.channel.keys(layers.STAGES)]
         history = sorted(found, key=lambda record: record["n"])
         return fidelity.preamble(mode, goal, history, context, ctx.run_id)
 
-    def _thread(self, edge: Mapping[str, Any], context: Layered) -> str:
+    def _thread(self, edge: Mapping[str, Any], context: LayeredContext) -> str:
         spec, variables = self.spec, self.place.pipeline.variables
         named = (
             spec.thread_id,
@@ -278,7 +278,7 @@ class StageRunner:
         )
         return next((t for t in named if t), str(edge.get("from") or context.get("last_stage") or spec.id))
 
-    def _end(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+    def _end(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> str:
         """Take an outcome in and return what is chosen; raise to have the stage tried again."""
         wrong = self._wrong_with(context, outcome)
         if wrong:
@@ -287,7 +287,7 @@ class StageRunner:
         self._note(ctx, context, stage, outcome)
         return self._go_on(ctx, context, stage, outcome)
 
-    def _wrong_with(self, context: Layered, outcome: Outcome) -> str:
+    def _wrong_with(self, context: LayeredContext, outcome: Outcome) -> str:
         """Return what keeps an outcome from being kept, or nothing."""
         wrong = layers.check_updates(outcome.context_updates, self.spec.id)
         if wrong or self.handler is None:
@@ -316,7 +316,7 @@ class StageRunner:
             return outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return outcome if outcome.failure_reason else outcome.but(failure_reason=reason)
 
-    def _note(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> None:
+    def _note(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> None:
         """Write what every stage leaves in the context."""
         spec = self.spec
         for key, value in outcome.context_updates.items():
@@ -336,7 +336,7 @@ class StageRunner:
         if outcome.status.is_good:
             context.drop(layers.REDIRECTS + spec.id)
 
-    def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+    def _go_on(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> str:
         """Choose what comes next, and keep the choice with its reason."""
         way, reason = self._way(context, outcome)
         if way is None and not self.spec.ways and outcome.status is not StageStatus.FAIL:
@@ -347,7 +347,7 @@ class StageRunner:
             context.restart()
         return self._take(ctx, context, stage, outcome, way, reason)
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way(self, context: LayeredContext, outcome: Outcome) -> tuple[Way | None, str]:
         place, spec = self.place, self.spec
         open_ways = [way for way in spec.ways if way.target in place.enter]
         by_specificity = place.pipeline.dialect is Dialect.ROUND
@@ -359,7 +359,7 @@ class StageRunner:
             return self._return(context)
         return None, ""
 
-    def _return(self, context: Layered) -> tuple[Way | None, str]:
+    def _return(self, context: LayeredContext) -> tuple[Way | None, str]:
         """Go back to where a failure is to be fixed, so often in a row as is allowed."""
         spec, key = self.spec, layers.REDIRECTS + self.spec.id
         target = next((t for t in spec.returns if t in self.place.enter), None)
@@ -370,7 +370,7 @@ class StageRunner:
         return Way(target), "retry_target"
 
     def _take(
-        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, way: Way, reason: str
+        self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome, way: Way, reason: str
     ) -> str:
         spec, chosen = self.spec, self.place.enter[way.target]
         edge = {"from": spec.id, "to": way.target, "reason": reason, "label": way.label}
@@ -388,12 +388,12 @@ class StageRunner:
             self._end_branch(context, outcome)
         return chosen
 
-    def _finish(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+    def _finish(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> str:
         """End this part of the pipeline here."""
         self._keep(ctx, context, stage, outcome, None)
         return self._leave(context, outcome)
 
-    def _leave(self, context: Layered, outcome: Outcome) -> str:
+    def _leave(self, context: LayeredContext, outcome: Outcome) -> str:
         """Say how this part of the pipeline ended, and return what ends it."""
         if self.place.is_branch:
             self._end_branch(context, outcome)
@@ -401,7 +401,7 @@ class StageRunner:
             context.set(layers.END, self._ended(outcome))
         return self.place.last
 
-    def _give_up(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+    def _give_up(self, ctx: Context, context: LayeredContext, stage: Stage, outcome: Outcome) -> str:
         """Nothing leads on from here: the run fails, or the branch or the inner pipeline does."""
         spec = self.spec
         has_failed = outcome.status is StageStatus.FAIL
@@ -422,7 +422,7 @@ class StageRunner:
             stage=spec.id,
         ) from outcome.cause
 
-    def _no_edge(self, context: Layered, outcome: Outcome) -> NoEdgeHolds:
+    def _no_edge(self, context: LayeredContext, outcome: Outcome) -> NoEdgeHolds:
         """Keep that the stage is done and only its edge is to be chosen; return why its run fails."""
         key = self._record_key(context)
         context.channel.set(key, {**context.channel.get(key), layers.UNROUTED: context.visit})
@@ -442,7 +442,7 @@ class StageRunner:
             ended["failure_reason"] = outcome.failure_reason
         return ended
 
-    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+    def _end_branch(self, context: LayeredContext, outcome: Outcome) -> None:
         ended = self._ended(outcome)
         if outcome.notes:
             ended["notes"] = outcome.notes[:_KEPT_NOTES]
@@ -454,7 +454,12 @@ class StageRunner:
         context.at(layers.outer(context.prefix, 1)).add(layers.DONE, branch)
 
     def _keep(
-        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
+        self,
+        ctx: Context,
+        context: LayeredContext,
+        stage: Stage,
+        outcome: Outcome,
+        edge: Mapping[str, Any] | None,
     ) -> None:
         """Keep the record of this visit: what it was asked, how it ended, where it went."""
         key = self._record_key(context)
@@ -476,13 +481,13 @@ class StageRunner:
 
     def _keep_attempt(self, ctx: Context, outcome: Outcome) -> None:
         """Keep how an attempt ended that is followed by another; nothing else comes of it."""
-        context = Layered(ctx)
+        context = LayeredContext(ctx)
         told = {"node": self.spec.id, "attempt": ctx.attempt, **outcome.plain()}
         context.set(layers.ATTEMPTS + self.spec.name, told)
         ctx.outcome = StageStatus.RETRY.value
         ctx.keeps_changes = True
 
-    def _asked(self, context: Layered, stage: Stage) -> dict[str, Any]:
+    def _asked(self, context: LayeredContext, stage: Stage) -> dict[str, Any]:
         """Return what is kept of what the stage was asked."""
         if self.handler is None:
             return {}
@@ -495,17 +500,17 @@ class StageRunner:
         }
         return {key: value for key, value in told.items() if value}
 
-    def _inside(self, context: Layered) -> str:
+    def _inside(self, context: LayeredContext) -> str:
         """Return the prefix of the newest visit to the flow of the same name, which is the one it follows.
 
         That is not its own visit: a resume goes through the flow once more, for the visit that failed here.
         """
         return context.newest(f"{context.prefix}{self.spec.name}", context.visit)
 
-    def _record_key(self, context: Layered) -> str:
+    def _record_key(self, context: LayeredContext) -> str:
         return layers.STAGES + unvisited(context.prefix + self.spec.name)
 
-    def _record(self, context: Layered, outcome: Outcome) -> dict[str, Any]:
+    def _record(self, context: LayeredContext, outcome: Outcome) -> dict[str, Any]:
         """Return what is kept of every visit: the outcome, and the place of the stage among all."""
         number = context.channel.atomic_add(layers.COUNT)
         record: dict[str, Any] = {

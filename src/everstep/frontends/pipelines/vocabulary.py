@@ -11,7 +11,7 @@ from everstep.frontends.pipelines.fidelity import MODES
 Reads = Literal["text", "integer", "number", "flag", "duration", "word", "node"]
 
 
-class Attribute(NamedTuple):
+class AttributeRule(NamedTuple):
     """What an attribute holds."""
 
     reads: Reads = "text"
@@ -32,17 +32,17 @@ TIMEOUT_ACTIONS: Final = ("first", "fail", "skip")
 RETRY_PRESETS: Final = ("none", "standard", "linear", "exponential", "aggressive", "patient")
 FIDELITIES: Final = (*MODES, "summary")
 
-_TEXT: Final = Attribute()
-_FLAG: Final = Attribute("flag")
-_COUNT: Final = Attribute("integer", least=0)
-_SOME: Final = Attribute("integer", least=1)
-_SPAN: Final = Attribute("duration")
-_NODE: Final = Attribute("node")
+_TEXT: Final = AttributeRule()
+_FLAG: Final = AttributeRule("flag")
+_COUNT: Final = AttributeRule("integer", least=0)
+_SOME: Final = AttributeRule("integer", least=1)
+_SPAN: Final = AttributeRule("duration")
+_NODE: Final = AttributeRule("node")
 
 _MODEL: Final = {
     **dict.fromkeys(("llm_model", "llm_provider", "reasoning_effort", "model"), _TEXT),
     "max_tokens": _SOME,
-    "temperature": Attribute("number", least=0),
+    "temperature": AttributeRule("number", least=0),
 }
 _MANAGER: Final = {
     **dict.fromkeys((*CHILD, "stack.child_workdir"), _TEXT),
@@ -51,7 +51,7 @@ _MANAGER: Final = {
     "manager.max_cycles": _SOME,
     "stack.child_autostart": _FLAG,
 }
-GRAPH_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+GRAPH_ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {
     **dict.fromkeys(("goal", "label", "title", "version", "dialect", "model_stylesheet"), _TEXT),
     **dict.fromkeys(("default_fidelity", "thread_id", "fidelity"), _TEXT),
     **dict.fromkeys(("default_max_retries", "default_max_retry", "default_max_redirects"), _COUNT),
@@ -60,25 +60,25 @@ GRAPH_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     **dict.fromkeys(("tool_hooks.pre", "tool_hooks.post"), _TEXT),
     **_MANAGER,
 }
-NODE_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+NODE_ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {
     **dict.fromkeys(("shape", "type", "label", "prompt", "goal", "class", "fidelity", "thread_id"), _TEXT),
     **dict.fromkeys(("tool_command", "human.default_choice", "tool_hooks.pre", "tool_hooks.post"), _TEXT),
     **dict.fromkeys(("goal_gate", "allow_partial", "auto_status", "expensive", "destructive"), _FLAG),
     **dict.fromkeys(("max_retries", "max_redirects"), _COUNT),
     **dict.fromkeys(("question_type", "human.type", "notify", "simulate"), _TEXT),
-    **dict.fromkeys(("retry_backoff", "retry_policy"), Attribute("word", RETRY_PRESETS)),
-    "retry_jitter": Attribute("number", least=0, most=1),
+    **dict.fromkeys(("retry_backoff", "retry_policy"), AttributeRule("word", RETRY_PRESETS)),
+    "retry_jitter": AttributeRule("number", least=0, most=1),
     **dict.fromkeys(("retry_target", "fallback_retry_target"), _NODE),
     "timeout": _SPAN,
-    "timeout_action": Attribute("word", TIMEOUT_ACTIONS),
-    "join_policy": Attribute("word", JOIN_POLICIES),
+    "timeout_action": AttributeRule("word", TIMEOUT_ACTIONS),
+    "join_policy": AttributeRule("word", JOIN_POLICIES),
     **dict.fromkeys(("k", "max_parallel"), _SOME),
     **_MODEL,
     **_MANAGER,
 }
-EDGE_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+EDGE_ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {
     **dict.fromkeys(("label", "condition", "fidelity", "thread_id", "key"), _TEXT),
-    "weight": Attribute("number"),
+    "weight": AttributeRule("number"),
     "loop_restart": _FLAG,
 }
 
@@ -104,7 +104,7 @@ GRAPHVIZ: Final = frozenset(_GRAPHVIZ.split())
 """In lower case."""
 
 
-def value_of(attributes: Attributes, key: str, wanted: Attribute) -> Any:
+def value_of(attributes: Attributes, key: str, wanted: AttributeRule) -> Any:
     """Return an attribute as what it is meant to be, or raise `DotError` at its place."""
     match wanted.reads:
         case "integer":

@@ -29,7 +29,7 @@ from everstep.graph.check.structure import (
     wiring_problems,
 )
 from everstep.graph.compile.loops import UncutLoop
-from everstep.graph.compile.plan import Limits, Plan, deep_nodes
+from everstep.graph.compile.plan import FlowLimits, Plan, deep_nodes
 from everstep.graph.ir.read import read
 from everstep.graph.ir.registry import Registry as Names
 from everstep.graph.ir.write import Writer
@@ -176,7 +176,7 @@ class Flow:
         problems, among = list(wiring_problems(self)), list(node_problems(self))
         if problems:
             return problems + among
-        limits = Limits(self.max_steps, self.max_visits, self.max_concurrency)
+        limits = FlowLimits(self.max_steps, self.max_visits, self.max_concurrency)
         tasks = [t.name for t in self.tasks]
         try:
             self.plan = Plan(

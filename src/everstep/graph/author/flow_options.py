@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from everstep.errors import BadRequest
 from everstep.graph.author.migrations import Migration, checked_rules
 from everstep.graph.author.node import Node
-from everstep.graph.author.node_options import COUNT_OR_NULL, NAMES, TEXT, Check, Form, Spec
+from everstep.graph.author.node_options import COUNT_OR_NULL, NAMES, TEXT, Check, Spec, Spelling
 from everstep.graph.author.profiles import Entry, Registry
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget, budgets_of
@@ -103,10 +103,10 @@ class FlowOptions:
     """What `Flow` takes besides its name and its nodes, as a flow keeps it."""
 
     version: Annotated[str, Spec(_version, "version", TEXT)] = "1"
-    entry: Annotated[tuple[str, ...], Spec(_entry, "entry", NAMES, Form.NAMES)] = ()
-    tasks: Annotated[tuple[Node, ...], Spec(_several("a list of nodes"), "tasks", NAMES, Form.NODES)] = ()
-    channel: Annotated[dict[str, Any] | None, Spec(_channel, "channel", form=Form.TYPES)] = None
-    durability: Annotated[Durability, Spec(_durability, "policies.durability", form=Form.DURABILITY)] = (
+    entry: Annotated[tuple[str, ...], Spec(_entry, "entry", NAMES, Spelling.NAMES)] = ()
+    tasks: Annotated[tuple[Node, ...], Spec(_several("a list of nodes"), "tasks", NAMES, Spelling.NODES)] = ()
+    channel: Annotated[dict[str, Any] | None, Spec(_channel, "channel", form=Spelling.TYPES)] = None
+    durability: Annotated[Durability, Spec(_durability, "policies.durability", form=Spelling.DURABILITY)] = (
         PARTIAL
     )
     max_steps: Annotated[int, Spec(_count, "policies.limits.max_steps", COUNT)] = 10_000
@@ -119,12 +119,14 @@ class FlowOptions:
     max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
     """The same for the runs of each group."""
     auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
-    retention: Annotated[Retention | None, Spec(_retention, "policies.retention", form=Form.RETENTION)] = None
-    budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Form.BUDGETS)] = ()
-    breakers: Annotated[Iterable[Breaker], Spec(_breakers, "policies.breakers", form=Form.BREAKERS)] = ()
+    retention: Annotated[
+        Retention | None, Spec(_retention, "policies.retention", form=Spelling.RETENTION)
+    ] = None
+    budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Spelling.BUDGETS)] = ()
+    breakers: Annotated[Iterable[Breaker], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)] = ()
     rules: Annotated[
         tuple[Callable[..., Any], ...],
-        Spec(_several("a list of functions"), "policies.rules", NAMES, Form.FUNCTIONS),
+        Spec(_several("a list of functions"), "policies.rules", NAMES, Spelling.FUNCTIONS),
     ] = ()
     registry: Annotated[Registry | None, Spec(_registry)] = None
     profiles: Annotated[Mapping[str, Entry], Spec(_profiles)] = field(default_factory=dict)

@@ -27,7 +27,7 @@ BUILT_IN: Final = "std."
 """How the identifiers of nodes begin that come with everstep."""
 
 
-class Form(StrEnum):
+class Spelling(StrEnum):
     """How the IR spells a value."""
 
     PLAIN = "plain"
@@ -64,7 +64,7 @@ class Spec(NamedTuple):
     """The field of the IR, `durability.halts` inside another; empty if the IR has no field for it alone."""
     schema: Mapping[str, Any] | None = None
     """What the published schema says of the field, without its description; none if only that says it."""
-    form: Form = Form.PLAIN
+    form: Spelling = Spelling.PLAIN
     of_functions: bool = False
     """True if only the node of a function of one's own has it: neither a wait nor a flow."""
 
@@ -85,7 +85,7 @@ def _word(kind: type[StrEnum], ir: str, *, of_functions: bool = False) -> Spec:
         return word_of(kind, value, option, name)
 
     schema = {"enum": [word.value for word in kind]}
-    return Spec(check, ir, schema, Form.WORD, of_functions=of_functions)
+    return Spec(check, ir, schema, Spelling.WORD, of_functions=of_functions)
 
 
 def _as_it_is(value: Any, option: str, name: str) -> Any:
@@ -163,23 +163,26 @@ class NodeOptions:
     replayable: Annotated[bool | None, Spec(_flag_or_none, "durability.replayable", FLAG_OR_NULL)] = None
     halts: Annotated[bool, Spec(_truth, "durability.halts", FLAG)] = False
     reason: Annotated[str, Spec(_text, "durability.reason", TEXT)] = ""
-    idempotency_key: Annotated[KeyRule, Spec(_key, "idempotency", form=Form.KEY)] = None
-    retry: Annotated[Retry, Spec(_retry, "retry", form=Form.RETRY, of_functions=True)] = NO_RETRY
+    idempotency_key: Annotated[KeyRule, Spec(_key, "idempotency", form=Spelling.KEY)] = None
+    retry: Annotated[Retry, Spec(_retry, "retry", form=Spelling.RETRY, of_functions=True)] = NO_RETRY
     timeout: Annotated[
-        float | None, Spec(_seconds, "timeout_s", NUMBER_OR_NULL, Form.SECONDS, of_functions=True)
+        float | None, Spec(_seconds, "timeout_s", NUMBER_OR_NULL, Spelling.SECONDS, of_functions=True)
     ] = None
     max_visits: Annotated[int | None, Spec(count_of, "max_visits", COUNT_OR_NULL, of_functions=True)] = None
     persist: Annotated[Persist, _word(Persist, "persist", of_functions=True)] = Persist.AUTO
     skip_on_resume: Annotated[bool | None, Spec(_as_it_is, "skip_on_resume", FLAG, of_functions=True)] = None
     keep_every: Annotated[int | None, Spec(count_of, "keep_every", COUNT_OR_NULL, of_functions=True)] = None
-    requires: Annotated[tuple[str, ...], Spec(_names, "requires", NAMES, Form.NAMES, of_functions=True)] = ()
+    requires: Annotated[
+        tuple[str, ...], Spec(_names, "requires", NAMES, Spelling.NAMES, of_functions=True)
+    ] = ()
     expensive: Annotated[bool, Spec(flag_of, "expensive", FLAG, of_functions=True)] = False
     destructive: Annotated[bool, Spec(flag_of, "destructive", FLAG, of_functions=True)] = False
     on_unknown: Annotated[OnUnknown, Spec(_as_it_is, "on_unknown", UNKNOWNS, of_functions=True)] = "rerun"
     probe: Annotated[
-        Callable[..., Any] | None, Spec(_as_it_is, "probe", NAME_OR_NULL, Form.FUNCTION, of_functions=True)
+        Callable[..., Any] | None,
+        Spec(_as_it_is, "probe", NAME_OR_NULL, Spelling.FUNCTION, of_functions=True),
     ] = None
-    answer_type: Annotated[Any, Spec(_as_it_is, "answer", form=Form.ANSWER)] = None
+    answer_type: Annotated[Any, Spec(_as_it_is, "answer", form=Spelling.ANSWER)] = None
     identifier: Annotated[str, Spec(_identifier)] = ""
 
     @classmethod

@@ -35,7 +35,7 @@ class Place(StrEnum):
     """In one of several branches of a fork, which a front end draws."""
 
 
-class Verdict(StrEnum):
+class OptionVerdict(StrEnum):
     """What becomes of an option."""
 
     WORKS = "works"
@@ -60,7 +60,7 @@ class Of(StrEnum):
 class Refusal(NamedTuple):
     """Why an option is refused in a place, and what to do instead."""
 
-    verdict: Verdict
+    verdict: OptionVerdict
     code: str
     does: str
     """What declaring it says, as in "'pay' is expensive"."""
@@ -82,10 +82,10 @@ class Option(NamedTuple):
     note: str = ""
     """What there is to know where it works."""
 
-    def at(self, place: Place) -> Verdict:
+    def at(self, place: Place) -> OptionVerdict:
         """Return what becomes of it in a place."""
         refusal = self.refused.get(place)
-        return Verdict.WORKS if refusal is None else refusal.verdict
+        return OptionVerdict.WORKS if refusal is None else refusal.verdict
 
 
 class Inside(NamedTuple):
@@ -103,19 +103,19 @@ _UNRECORDED = "no call inside it is recorded before it is made"
 
 
 def _atomic(does: str, because: str, fix: str = _OUT, code: str = NOT_IN_ATOMIC) -> dict[Place, Refusal]:
-    return {Place.ATOMIC: Refusal(Verdict.AT_BUILD, code, does, because, fix)}
+    return {Place.ATOMIC: Refusal(OptionVerdict.AT_BUILD, code, does, because, fix)}
 
 
 def _at_call(does: str, because: str, fix: str) -> dict[Place, Refusal]:
-    return {Place.ATOMIC: Refusal(Verdict.AT_CALL, NOT_IN_ATOMIC, does, because, fix)}
+    return {Place.ATOMIC: Refusal(OptionVerdict.AT_CALL, NOT_IN_ATOMIC, does, because, fix)}
 
 
 def _inner(code: str, does: str, because: str, fix: str) -> dict[Place, Refusal]:
-    return dict.fromkeys(INNER, Refusal(Verdict.AT_BUILD, code, does, because, fix))
+    return dict.fromkeys(INNER, Refusal(OptionVerdict.AT_BUILD, code, does, because, fix))
 
 
 def _nowhere(does: str, because: str, fix: str, code: str = "flow.idle_option") -> dict[Place, Refusal]:
-    return dict.fromkeys(Place, Refusal(Verdict.AT_BUILD, code, does, because, fix))
+    return dict.fromkeys(Place, Refusal(OptionVerdict.AT_BUILD, code, does, because, fix))
 
 
 def _named(of: Of, *names: str) -> Iterator[Option]:
@@ -394,7 +394,7 @@ def refused_at_build(of: Of, place: Place) -> tuple[tuple[Option, Refusal], ...]
     return tuple(
         (option, option.refused[place])
         for option in TABLE
-        if option.of is of and option.at(place) is Verdict.AT_BUILD
+        if option.of is of and option.at(place) is OptionVerdict.AT_BUILD
     )
 
 
@@ -404,7 +404,7 @@ def refused_at_call(place: Place) -> Mapping[str, Refusal]:
     return {
         option.name: option.refused[place]
         for option in TABLE
-        if option.of is Of.CONTEXT and option.at(place) is Verdict.AT_CALL
+        if option.of is Of.CONTEXT and option.at(place) is OptionVerdict.AT_CALL
     }
 
 

@@ -17,7 +17,7 @@ DEEPEST: Final = 50
 """How many flows may be inside each other."""
 
 
-class Limits(NamedTuple):
+class FlowLimits(NamedTuple):
     """How far one flow may go."""
 
     max_steps: int = 10_000
@@ -77,7 +77,7 @@ class Plan:
         edges: Sequence[tuple[str, str]] = (),
         tasks: Sequence[str] = (),
         channel: Iterable[str] = (),
-        limits: Limits = Limits(),  # noqa: B008  an immutable tuple
+        limits: FlowLimits = FlowLimits(),  # noqa: B008  an immutable tuple
         key_types: Mapping[str, Any] | None = None,
         around: Mapping[str, str] | None = None,
     ) -> None:

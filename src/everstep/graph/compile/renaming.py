@@ -13,7 +13,7 @@ from everstep.graph.compile.plan import Plan
 _NAME = re.compile(r"[^@#]+")
 
 
-class Place:
+class RenamedScope:
     """One flow of the old plan. Names are those of the old plan, mapped to those of the new one."""
 
     def __init__(self, plan: Plan) -> None:
@@ -21,7 +21,7 @@ class Place:
         self.nodes: dict[str, str | None] = {name: name for name in plan.paths}
         """None for a node that was dropped."""
         self.values: dict[str, str] = {name: name for name in dict.fromkeys([*plan.readers, *plan.writers])}
-        self.children = {plan.paths[i]: Place(child.plan) for i, child in plan.children.items()}
+        self.children = {plan.paths[i]: RenamedScope(child.plan) for i, child in plan.children.items()}
         self.new: Plan | None = None
         """The same flow in the new plan; none if it is gone."""
         self.was: dict[str, str] = {}
@@ -108,7 +108,7 @@ class Renaming:
     """
 
     def __init__(self, old: Plan, new: Plan, rules: Iterable[Migration], version: str) -> None:
-        self.root = Place(old)
+        self.root = RenamedScope(old)
         self.new = new
         self.applied: list[Migration] = []
         self.clashes: list[str] = []
@@ -118,7 +118,7 @@ class Renaming:
         self.skipped: set[str] = set()
         self.casts: dict[str, Migration] = {}
         self.gifts: dict[str, Any] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, RenamedScope] = {}
         """The flows of the old plan by their paths in the new one."""
         for rule in rules:
             if rule.versions is None or version in rule.versions:
@@ -157,9 +157,9 @@ class Renaming:
                 _follow(place, sources[0], rule.local, to)
         self.applied.append(rule)
 
-    def _find(self, path: str) -> tuple[Place | None, Plan | None]:
+    def _find(self, path: str) -> tuple[RenamedScope | None, Plan | None]:
         """Return the flow at a path in today's words, and its like in the new plan."""
-        place: Place | None = self.root
+        place: RenamedScope | None = self.root
         new: Plan | None = self.new
         for name in path.split("/") if path else ():
             old = place.old_name(name) if place is not None else None
@@ -167,7 +167,7 @@ class Renaming:
             new = _inner(new, name)
         return place, new
 
-    def _meet(self, place: Place, new: Plan | None, path: str = "") -> None:
+    def _meet(self, place: RenamedScope, new: Plan | None, path: str = "") -> None:
         place.new = new
         place.was = {name: old for old, name in place.nodes.items() if name is not None}
         self.places[path] = place
@@ -176,16 +176,16 @@ class Renaming:
             if name is not None:
                 self._meet(child, _inner(new, name), f"{path}/{name}" if path else name)
 
-    def place(self, path: str) -> Place | None:
+    def place(self, path: str) -> RenamedScope | None:
         """Return the flow at a recorded path such as `rag@2#7`; none if it is in no plan."""
-        place: Place | None = self.root
+        place: RenamedScope | None = self.root
         for name in _names(path):
             place = place.children.get(name) if place is not None else None
         return place
 
     def path(self, path: str) -> str | None:
         """Return a recorded path in the words of the new plan; none if a node on it was dropped."""
-        place: Place | None = self.root
+        place: RenamedScope | None = self.root
         parts: list[str] = []
         for segment in path.split("/"):
             old = _plain(segment)
@@ -244,7 +244,7 @@ def _known(plan: Plan, kind: str) -> Iterable[str]:
     return {*plan.readers, *plan.writers} if kind == "rename_value" else plan.index
 
 
-def _follow(place: Place, old: str, before: str, after: str) -> None:
+def _follow(place: RenamedScope, old: str, before: str, after: str) -> None:
     """A node has another name: so have its result, and joins that are called after their members."""
     if before + RESULT_SUFFIX in place.values.values():
         for name, now in place.values.items():
@@ -257,5 +257,5 @@ def _follow(place: Place, old: str, before: str, after: str) -> None:
             place.nodes[join] = "join_" + "_".join(_now(place, members, old, after))
 
 
-def _now(place: Place, members: Iterable[str], old: str, name: str) -> list[str]:
+def _now(place: RenamedScope, members: Iterable[str], old: str, name: str) -> list[str]:
     return [name if m == old else place.nodes.get(m) or m for m in members]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from everstep.graph.check.report import DurabilityReport
 from everstep.graph.draw.graphviz import Scalar, Sketch, SketchGroup, SketchNode, to_text
-from everstep.graph.draw.layers import Layered, layered
+from everstep.graph.draw.layers import NodeLayers, layered
 from everstep.graph.draw.sketches import edges_of, ids_of, shape_of
 
 
@@ -141,7 +141,7 @@ def to_svg(report: DurabilityReport) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _centres(places: Layered, widths: list[float]) -> dict[int, float]:
+def _centres(places: NodeLayers, widths: list[float]) -> dict[int, float]:
     """Return where each node stands across: near its neighbours, beside those of its layer."""
     near: dict[int, list[int]] = {}
     for u, v in places.links:

@@ -9,7 +9,7 @@ MOST_BENDS = 20_000
 """With more of them edges go straight, whatever they cross."""
 
 
-class Layered(NamedTuple):
+class NodeLayers(NamedTuple):
     """Nodes in layers, each below all that lead to it."""
 
     rows: list[list[int]]
@@ -21,7 +21,7 @@ class Layered(NamedTuple):
     nodes: int
 
 
-def layered(after: Sequence[Sequence[int]]) -> Layered:
+def layered(after: Sequence[Sequence[int]]) -> NodeLayers:
     """Lay a graph out, given who follows each node."""
     forward, back = _cut_loops(after)
     layer = _depths(forward)
@@ -40,7 +40,7 @@ def layered(after: Sequence[Sequence[int]]) -> Layered:
                 here, bends = bends, bends + 1
             links.append((here, v))
     _untangle(rows, links)
-    return Layered(rows, links, back, len(after))
+    return NodeLayers(rows, links, back, len(after))
 
 
 def topological(after: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]], list[tuple[int, int]]]:

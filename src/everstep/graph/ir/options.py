@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.node import Node
-from everstep.graph.author.node_options import NODE_OPTIONS, Form
+from everstep.graph.author.node_options import NODE_OPTIONS, Spelling
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
@@ -78,15 +78,15 @@ class Options:
         return Retry(ir["times"], **pauses)
 
 
-READERS: Final[Mapping[Form, Read]] = {
-    Form.PLAIN: lambda _, ir: ir,
-    Form.WORD: lambda _, ir: ir,
-    Form.NAMES: lambda _, ir: ir,
-    Form.SECONDS: lambda _, ir: None if ir is None else float(ir),
-    Form.FUNCTION: Options._probe,
-    Form.KEY: Options._key,
-    Form.RETRY: Options._retry,
-    Form.ANSWER: Options.answer,
+READERS: Final[Mapping[Spelling, Read]] = {
+    Spelling.PLAIN: lambda _, ir: ir,
+    Spelling.WORD: lambda _, ir: ir,
+    Spelling.NAMES: lambda _, ir: ir,
+    Spelling.SECONDS: lambda _, ir: None if ir is None else float(ir),
+    Spelling.FUNCTION: Options._probe,
+    Spelling.KEY: Options._key,
+    Spelling.RETRY: Options._retry,
+    Spelling.ANSWER: Options.answer,
 }
 """How a value of each form is read; what it may be is checked by the node."""
 

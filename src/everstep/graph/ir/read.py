@@ -10,7 +10,7 @@ from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.definition import Definition, ReadFrom
 from everstep.graph.author.flow_options import FLOW_OPTIONS
 from everstep.graph.author.node import Node
-from everstep.graph.author.node_options import Form
+from everstep.graph.author.node_options import Spelling
 from everstep.graph.author.wiring import JoinSpec, Layout
 from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import Checker, Faults
@@ -49,13 +49,13 @@ def _as_json(ir: object, faults: Faults) -> Json:
         return None
 
 
-FLOW_READERS: Final[Mapping[Form, Callable[[Json], Any]]] = {
-    Form.PLAIN: lambda ir: ir,
-    Form.NAMES: lambda ir: ir,
-    Form.DURABILITY: durability_from_ir,
-    Form.RETENTION: retention_from_ir,
-    Form.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],
-    Form.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
+FLOW_READERS: Final[Mapping[Spelling, Callable[[Json], Any]]] = {
+    Spelling.PLAIN: lambda ir: ir,
+    Spelling.NAMES: lambda ir: ir,
+    Spelling.DURABILITY: durability_from_ir,
+    Spelling.RETENTION: retention_from_ir,
+    Spelling.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],
+    Spelling.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
 }
 """How options of a flow are read that need neither its nodes nor a registry."""
 

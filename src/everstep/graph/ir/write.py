@@ -15,7 +15,7 @@ from everstep.graph.author.definition import Definition, ReadFrom
 from everstep.graph.author.flow_options import FLOW_OPTIONS
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node
-from everstep.graph.author.node_options import NODE_OPTIONS, Form
+from everstep.graph.author.node_options import NODE_OPTIONS, Spelling
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.wait_options import ARGUMENTS, is_unsaid
 from everstep.graph.author.waits import WaitNode
@@ -284,13 +284,13 @@ class Writer:
             )
 
 
-WRITERS: Final[Mapping[Form, Callable[[Writer, Node, Any], Json]]] = {
-    Form.PLAIN: lambda _, n, value: value,
-    Form.WORD: lambda _, n, value: value.value,
-    Form.NAMES: lambda _, n, value: list(value),
-    Form.SECONDS: lambda _, n, value: None if value is None else _number(value),
-    Form.FUNCTION: Writer._function,
-    Form.RETRY: Writer._retry,
+WRITERS: Final[Mapping[Spelling, Callable[[Writer, Node, Any], Json]]] = {
+    Spelling.PLAIN: lambda _, n, value: value,
+    Spelling.WORD: lambda _, n, value: value.value,
+    Spelling.NAMES: lambda _, n, value: list(value),
+    Spelling.SECONDS: lambda _, n, value: None if value is None else _number(value),
+    Spelling.FUNCTION: Writer._function,
+    Spelling.RETRY: Writer._retry,
 }
 """How a value of each form is written; those that every node has are written by their own functions."""
 
@@ -322,16 +322,16 @@ def durability_to_ir(d: Durability) -> dict[str, Json]:
     }
 
 
-FLOW_WRITERS: Final[Mapping[Form, Callable[[Writer, Any], Json]]] = {
-    Form.PLAIN: lambda _, value: value,
-    Form.NAMES: lambda _, value: list(value),
-    Form.NODES: lambda _, value: [node.name for node in value],
-    Form.TYPES: Writer._types,
-    Form.FUNCTIONS: Writer._functions,
-    Form.DURABILITY: lambda _, value: durability_to_ir(value),
-    Form.RETENTION: lambda _, value: None if value is None else value.to_wire(),
-    Form.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
-    Form.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
+FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
+    Spelling.PLAIN: lambda _, value: value,
+    Spelling.NAMES: lambda _, value: list(value),
+    Spelling.NODES: lambda _, value: [node.name for node in value],
+    Spelling.TYPES: Writer._types,
+    Spelling.FUNCTIONS: Writer._functions,
+    Spelling.DURABILITY: lambda _, value: durability_to_ir(value),
+    Spelling.RETENTION: lambda _, value: None if value is None else value.to_wire(),
+    Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
+    Spelling.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
 }
 """How a value of each form is written, of those that options of flows have."""
 

@@ -13,24 +13,24 @@ from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 
 
-class Meeting(NamedTuple):
+class RunConflict(NamedTuple):
     """How a run that is there stands to one that comes; none if there is none."""
 
     judged: Restored | None = None
     row: RunRow | None = None
 
 
-async def meet(store: CheckpointStore, run: WholeRun) -> Meeting:
+async def meet(store: CheckpointStore, run: WholeRun) -> RunConflict:
     """Look for a run of the same id; `RunTaken` if it must stay, and this one cannot come."""
     row = await store.run(run.row.run_id)
     if row is None:
-        return Meeting()
+        return RunConflict()
     pages = [await store.get(row.run_id, first=at, last=at) for at in {row.checkpoints, run.head.sequence}]
     ids = {record.sequence: record.checkpoint_id for page in pages for record in page}
     judged = judge_there(run, row.checkpoints, ids.get)
     if judged is Restored.TAKEN or (judged is Restored.BEHIND and not await _is_replaceable(store, row)):
         raise taken(row.run_id, judged)
-    return Meeting(judged, row)
+    return RunConflict(judged, row)
 
 
 async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
@@ -44,7 +44,7 @@ async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
     )
 
 
-async def make_room(store: CheckpointStore, met: Meeting) -> None:
+async def make_room(store: CheckpointStore, met: RunConflict) -> None:
     """Remove an older state, for the newer one to come."""
     if met.judged is not Restored.BEHIND or met.row is None:
         return

@@ -29,7 +29,7 @@ from everstep.ports.store import CheckpointStore
 from everstep.runtime.after_run import note_act
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
-from everstep.runtime.bundles.read_run import Chain
+from everstep.runtime.bundles.read_run import ChainReader
 from everstep.runtime.bundles.redaction import GivenBack, give_back
 from everstep.runtime.bundles.untrusted import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
@@ -184,7 +184,7 @@ def _encrypted(services: Services, run: WholeRun, before: bytes) -> WholeRun:
     if not services.codecs.encrypts:
         return run
     records, run_id = [], run.row.run_id
-    for checked in Chain(run.row, before, services.codecs).check(run.records):
+    for checked in ChainReader(run.row, before, services.codecs).check(run.records):
         stored, opened = checked.stored, checked.opened
         if opened is not None and not checked.is_locked:
             where = f"checkpoint {stored.sequence} of run {run_id!r}"

@@ -42,7 +42,7 @@ class Checked(NamedTuple):
         return digest_of(self.stored.body) if self.stored.digest is None else self.stored.digest
 
 
-class Chain:
+class ChainReader:
     """Checks the records of one run in order, each against the digest before it."""
 
     def __init__(self, row: RunRow, before: bytes, codecs: Codecs) -> None:
@@ -113,7 +113,7 @@ class Reading:
 
     async def pages(self) -> AsyncIterator[list[Checked]]:
         """Yield its own records in order. When they end, row and waits are there, and fit them."""
-        chain = Chain(self.row, await self._digest_before(), self._codecs)
+        chain = ChainReader(self.row, await self._digest_before(), self._codecs)
         first = self.row.first
         for _ in range(_TRIES):
             while first <= self.row.checkpoints:

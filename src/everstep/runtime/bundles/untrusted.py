@@ -34,7 +34,7 @@ from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.bundles.export import RawRecord, RunPart
-from everstep.runtime.bundles.read_run import Chain, Checked
+from everstep.runtime.bundles.read_run import ChainReader, Checked
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.run_ids import check_run_id
 
@@ -182,7 +182,7 @@ class _Checking:
         contents.before[row.run_id] = before
         for stored in records:
             self._check_sizes(stored)
-        chain = Chain(row, before, self._codecs)
+        chain = ChainReader(row, before, self._codecs)
         checked = chain.check(records)
         self._check_end(said, row, checked, chain.digest)
         self._check_waits(about, checked)

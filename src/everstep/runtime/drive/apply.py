@@ -15,7 +15,7 @@ import msgspec
 
 from everstep.engine.fold import take
 from everstep.engine.forks import fork
-from everstep.engine.scope import Opened, Scope
+from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import START, RunState
 from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
 from everstep.graph.author.node import MapSpec
@@ -313,7 +313,7 @@ class Lists:
         if scope.is_hidden:
             space.hidden.add(scope.prefix)
 
-    def forget(self, visit: Opened) -> None:
+    def forget(self, visit: OpenedVisit) -> None:
         """A map has ended."""
         self._known.pop(f"{visit.base}/", None)
 
@@ -352,7 +352,7 @@ def lift(space: ValueSpace, scope: Scope, i: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _absent(space: ValueSpace, visit: Opened, inner: str) -> list[int]:
+def _absent(space: ValueSpace, visit: OpenedVisit, inner: str) -> list[int]:
     return [k for k in sorted(visit.done) if inner not in space.areas.get(visit.prefix_of(k), {})]
 
 
@@ -371,7 +371,7 @@ def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Writte
     return old.alias(written, moves_live=True)
 
 
-def _gathered(space: ValueSpace, child: Child, visit: Opened, inner: str, written: Written) -> Slot:
+def _gathered(space: ValueSpace, child: Child, visit: OpenedVisit, inner: str, written: Written) -> Slot:
     """Return the list of what the items wrote, in order."""
     over = child.over
     assert over is not None
@@ -397,7 +397,7 @@ def _digest_of(items: Sequence[Slot]) -> bytes:
     return hashlib.sha256(b"".join(item.digest() for item in items)).digest()
 
 
-def _with_input(space: ValueSpace, over: MapSpec, visit: Opened, item: int, slot: Slot) -> Slot:
+def _with_input(space: ValueSpace, over: MapSpec, visit: OpenedVisit, item: int, slot: Slot) -> Slot:
     """Return what stands in the place of a failed item, with what it was called with, if that can be kept."""
     base = f"{visit.base}/"
     try:
@@ -429,7 +429,7 @@ def _note_error(space: ValueSpace, prefix: str, item: int, step: StepRecord) -> 
     space.size += slot.cost
 
 
-def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
+def _leave(space: ValueSpace, scope: Scope, i: int, visit: OpenedVisit) -> None:
     """A visit has ended: keep of it what a result shows, and nothing of the visit before it."""
     child, base = scope.plan.children[i], f"{visit.base}/"
     if scope.statuses[i] is Status.COMPLETED and not child.is_atomic and not scope.is_hidden:
@@ -472,7 +472,9 @@ def _named(slot: Slot, name: str) -> Slot:
     return slot.alias(Written(name, written.version, written.digest, written.size, form), moves_live=False)
 
 
-def _shown(space: ValueSpace, child: Child, visit: Opened, inner: str, lifted: Slot | None) -> Slot | None:
+def _shown(
+    space: ValueSpace, child: Child, visit: OpenedVisit, inner: str, lifted: Slot | None
+) -> Slot | None:
     """Return what a result shows of an inner value; the list of a map as it was lifted, if it was."""
     if _absent(space, visit, inner):
         return None

@@ -63,7 +63,7 @@ class Head:
         """Bytes written since the last keyframe."""
 
 
-class Watcher(NamedTuple):
+class StepWatcher(NamedTuple):
     """A callback for when so many more steps are durable."""
 
     left: int
@@ -145,7 +145,7 @@ class Journal:
             self.outbox = Outbox(services, identity.run_id)
         elif self.writes and services.store.capabilities.rationed and services.channels is None:
             self.outbox = Outbox(services, identity.run_id, tolerates=StoreUnavailable)
-        self.watchers: list[Watcher] = []
+        self.watchers: list[StepWatcher] = []
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
@@ -501,7 +501,7 @@ class Journal:
 
     def watch(self, written: Callable[[], None]) -> None:
         """Call back once all that is buffered now is durable."""
-        self.watchers.append(Watcher(len(self.steps), written))
+        self.watchers.append(StepWatcher(len(self.steps), written))
 
     def _tell_watchers(self, steps: int | None) -> None:
         """Tell those whose steps are all written; none means all of them."""
@@ -510,7 +510,7 @@ class Journal:
             if steps is None or left <= steps:
                 written()
             else:
-                self.watchers.append(Watcher(left - steps, written))
+                self.watchers.append(StepWatcher(left - steps, written))
 
     async def empty_outbox(self) -> int:
         """Bring what waits on this machine to the store; returns how many checkpoints still wait."""

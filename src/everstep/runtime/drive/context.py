@@ -9,7 +9,7 @@ from everstep.engine.state import RunState
 from everstep.graph.author.flow import Flow
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.events import Teller
+from everstep.runtime.events import EventSender
 from everstep.runtime.services import Services
 
 
@@ -27,5 +27,5 @@ class RunContext:
         self.state = state
         self.space = space
         self.policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
-        self.teller = Teller(services.listener, services.clock, journal.run_id)
+        self.teller = EventSender(services.listener, services.clock, journal.run_id)
         self.loop = asyncio.get_running_loop()

@@ -200,7 +200,7 @@ def give_context(
     call.kwargs[call.node.context_param or ""] = call.context
 
 
-class Collected:
+class YieldedItems:
     """What a generator has yielded."""
 
     def __init__(self, call: Call, on_chunk: OnChunk | None) -> None:
@@ -231,7 +231,7 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
     try:
         returned = call.node.fn(**call.kwargs)
         if type(returned) is GeneratorType:
-            collected = Collected(call, on_chunk)
+            collected = YieldedItems(call, on_chunk)
             for chunk in returned:
                 collected.take(chunk)
             returned = collected.end()
@@ -266,7 +266,7 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
 async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
     returned = call.node.fn(**call.kwargs)
     if inspect.isasyncgen(returned):
-        collected = Collected(call, on_chunk)
+        collected = YieldedItems(call, on_chunk)
         async for chunk in returned:
             collected.take(chunk)
         return collected.end()

@@ -37,7 +37,7 @@ from everstep.runtime.drive.values import Slot, write_aside
 from everstep.runtime.guards.budgets import Guards
 from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.guards.spending import Spending
-from everstep.runtime.waits.open import LOOK, Waiting
+from everstep.runtime.waits.open import LOOK, DriveWaits
 
 log = logging.getLogger("everstep")
 _BREATH = BaseException("the loop is to have its turn")
@@ -65,7 +65,7 @@ class Drive:
         self._streams = Streams(run, self._note_chunks)
         self._preparer = Preparer(run, self._desk, self._streams, self._spending, self._guards)
         self._inner = Inner(run, self._finish, self._fail_with)
-        self._waiting = Waiting(run)
+        self._waiting = DriveWaits(run)
         run.journal.waits, run.journal.on_opened = self._waiting.opened, self._waiting.tell
         self._beside = Beside(run, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left

@@ -10,7 +10,7 @@ import msgspec
 
 from everstep.engine import decide, meetings
 from everstep.engine.fold import enter, is_parked
-from everstep.engine.scope import Opened, Scope
+from everstep.engine.scope import OpenedVisit, Scope
 from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.loops import bits
@@ -41,7 +41,7 @@ class Inner:
         """Takes the call of an atomic flow that has ended, as of any node."""
         self._fail_run = fail_run
         self._lists = Lists(run.space)
-        self.fans: dict[Opened, tuple[Scope, int]] = {}
+        self.fans: dict[OpenedVisit, tuple[Scope, int]] = {}
         """Maps that may have items to open."""
 
     def take_up(self) -> None:
@@ -128,7 +128,7 @@ class Inner:
                     break
                 self._enter(scope, i, item)
 
-    def _parked(self, visit: Opened) -> int:
+    def _parked(self, visit: OpenedVisit) -> int:
         """Return how many items of a map only wait for answers; those take no other's place."""
         if not self._state.waits:
             return 0
@@ -210,7 +210,7 @@ class Inner:
             visit.done.add(item)
             self._end_visit(parent, i, visit)
 
-    def _end_item(self, parent: Scope, i: int, visit: Opened, scope: Scope) -> None:
+    def _end_item(self, parent: Scope, i: int, visit: OpenedVisit, scope: Scope) -> None:
         child = parent.plan.children[i]
         error: ErrorInfo | None = scope.error
         drafts: tuple[Slot, ...] = ()
@@ -249,7 +249,7 @@ class Inner:
             drafts.append(draft)
         return tuple(drafts)
 
-    def _end_visit_if_over(self, scope: Scope, i: int, visit: Opened) -> None:
+    def _end_visit_if_over(self, scope: Scope, i: int, visit: OpenedVisit) -> None:
         if scope.opened.get(i) is not visit:
             return
         if visit.is_over:
@@ -264,7 +264,7 @@ class Inner:
         if scope.error is not None:
             self.end_if_at_rest(scope)
 
-    def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
+    def _end_visit(self, scope: Scope, i: int, visit: OpenedVisit) -> None:
         over = scope.plan.children[i].over
         if visit.failed and over is not None and over.on_error is OnError.FINISH:
             self._fail_visit(scope, i, visit, self._items_failed(scope, i, visit))
@@ -281,7 +281,7 @@ class Inner:
         self.note(scope, step, drafts)
         self.after(scope, step)
 
-    def _items_failed(self, scope: Scope, i: int, visit: Opened) -> ErrorInfo:
+    def _items_failed(self, scope: Scope, i: int, visit: OpenedVisit) -> ErrorInfo:
         """Say which items of a map failed, the first of them with its reason."""
         path = scope.path_of(i)
         failed = sorted(visit.failed)
@@ -298,7 +298,7 @@ class Inner:
         again = "the atomic flow around them begins anew" if scope.is_hidden else "only these items run again"
         return describe_error(ItemsFailed(message, fix=f"Resume the run: {again}."))
 
-    def _end_atomic(self, scope: Scope, i: int, visit: Opened, inside: Scope) -> None:
+    def _end_atomic(self, scope: Scope, i: int, visit: OpenedVisit, inside: Scope) -> None:
         """Hand an atomic flow's answer over like that of any node: it is one step."""
         node = scope.plan.nodes[i]
         call = Call(scope, i, node, visit.visit, scope.attempts[i] + 1, {}, dict(visit.reads))
@@ -319,7 +319,7 @@ class Inner:
         self._abandon(inside)
         self._finish(call)
 
-    def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
+    def _fail_visit(self, scope: Scope, i: int, visit: OpenedVisit, error: ErrorInfo | None) -> None:
         if self._must_wait(scope, i, visit, error):
             return
         if not self._record_end(scope, i, visit, error):
@@ -331,7 +331,7 @@ class Inner:
         else:
             self.end_if_at_rest(scope)
 
-    def _must_wait(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
+    def _must_wait(self, scope: Scope, i: int, visit: OpenedVisit, error: ErrorInfo | None) -> bool:
         """True if a failed map does not end the run and items of it still run: they are recorded first."""
         if not any(inside.busy for inside in visit.scopes.values()):
             return False
@@ -342,7 +342,7 @@ class Inner:
             inside.error = inside.error or error
         return True
 
-    def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
+    def _record_end(self, scope: Scope, i: int, visit: OpenedVisit, error: ErrorInfo | None) -> bool:
         if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
             return False
         self.forget(visit)
@@ -350,7 +350,7 @@ class Inner:
         self.note(scope, step, ())
         return True
 
-    def forget(self, visit: Opened) -> None:
+    def forget(self, visit: OpenedVisit) -> None:
         """Look no more at a visit that is over, nor at anything inside it."""
         self.fans.pop(visit, None)
         self._lists.forget(visit)

@@ -26,7 +26,7 @@ News = tuple[Trigger, dict[str, Any]]
 Owe = Callable[[Trigger, dict[str, Any] | None], None]
 
 
-class Watching(Protocol):
+class SpendingWatch(Protocol):
     """What looks after the budgets and breakers of a run."""
 
     def spending(self, call: Call, amounts: Mapping[str, Decimal]) -> tuple[Guarded | None, News | None]: ...
@@ -35,7 +35,7 @@ class Watching(Protocol):
 class Spending:
     """The spending of one drive. Amounts are recorded on its loop, or on the thread that holds it up."""
 
-    def __init__(self, run: RunContext, late: LateFlush, guards: Watching | None, owe: Owe) -> None:
+    def __init__(self, run: RunContext, late: LateFlush, guards: SpendingWatch | None, owe: Owe) -> None:
         self._services = run.services
         self._journal = run.journal
         self._state = run.state

@@ -28,7 +28,7 @@ PAGE = 64
 MOST_FLAWS = 100
 
 
-class Before(NamedTuple):
+class ChainBase(NamedTuple):
     """What the first record of a run follows: nothing, or a record of the run it was forked from."""
 
     digest: bytes | None = b""
@@ -85,7 +85,7 @@ class Walk:
         services: Services,
         runs: RunReader,
         row: RunRow,
-        before: Before,
+        before: ChainBase,
         blobs: BlobCheck | None,
         on_page: Callable[[int], object] | None,
     ) -> None:

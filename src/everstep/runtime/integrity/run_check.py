@@ -9,7 +9,7 @@ from everstep.model.enums import Status
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.integrity.artifact_check import BlobCheck
-from everstep.runtime.integrity.chain_check import MOST_FLAWS, Before, Examined, Walk
+from everstep.runtime.integrity.chain_check import MOST_FLAWS, ChainBase, Examined, Walk
 from everstep.runtime.integrity.findings import FlawKind, Verified
 from everstep.runtime.lineage import FlowAt, Link, claimed_digest
 from everstep.runtime.reader import RunReader
@@ -110,21 +110,21 @@ class Checking:
         before = await self._before(row, shared[-1][0] if shared else None)
         return await Walk(self._services, self._runs, row, before, self._blobs, on_page).to(last)
 
-    async def _before(self, row: RunRow, parent: Examined | None) -> Before:
+    async def _before(self, row: RunRow, parent: Examined | None) -> ChainBase:
         if row.forked_at is None:
-            return Before()
+            return ChainBase()
         if parent is None or parent.row.run_id != row.parent_run_id:
-            return Before(digest=None, is_sound=False)
+            return ChainBase(digest=None, is_sound=False)
         stored = await self._services.store.get(parent.row.run_id, first=row.forked_at, last=row.forked_at)
         if not stored:
-            return Before(digest=None, is_sound=False)
+            return ChainBase(digest=None, is_sound=False)
         try:
             digest = claimed_digest(Link(parent.row, stored[0], self._services.codecs))
         except EverstepError:
-            return Before(digest=None, is_sound=False)
+            return ChainBase(digest=None, is_sound=False)
         is_sound = parent.newest_sound(row.forked_at) == row.forked_at
         folded = await self._folded(parent.row, row.forked_at) if is_sound else None
-        return Before(digest, stored[0].checkpoint_id, folded, is_sound)
+        return ChainBase(digest, stored[0].checkpoint_id, folded, is_sound)
 
     async def _folded(self, row: RunRow, at: int) -> Rehydrated | None:
         try:

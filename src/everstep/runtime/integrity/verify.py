@@ -19,7 +19,7 @@ from everstep.runtime.services import Services
 _PAGE = 256
 
 
-class Watching(NamedTuple):
+class CheckListener(NamedTuple):
     """Who is told how far a check has come."""
 
     on_run: Callable[[Verified], object] | None = None
@@ -33,7 +33,12 @@ class Watching(NamedTuple):
 
 
 async def verify(
-    services: Services, runs: RunReader, run_ids: Iterable[str] | None, watching: Watching, *, blobs: bool
+    services: Services,
+    runs: RunReader,
+    run_ids: Iterable[str] | None,
+    watching: CheckListener,
+    *,
+    blobs: bool,
 ) -> list[Verified]:
     """Check some runs, or all of them, newest first, and what waits here for runs that the store lacks."""
     checking = Checking(services, runs, watching.on_progress, blobs=blobs, is_for_all=run_ids is None)

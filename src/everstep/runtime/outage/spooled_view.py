@@ -20,7 +20,7 @@ from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 
-class Waiting(NamedTuple):
+class SpooledCommits(NamedTuple):
     """The commits of a run that wait on this machine and are not in the store yet."""
 
     commits: list[Commit]
@@ -28,18 +28,18 @@ class Waiting(NamedTuple):
     """False if the run has gone on without them, so that they become a fork of it."""
 
 
-async def waiting_for(services: Services, row: RunRow) -> Waiting:
+async def waiting_for(services: Services, row: RunRow) -> SpooledCommits:
     """Return what waits on this machine for a run."""
     if not services.spool.has(row.run_id):
-        return Waiting([], True)
+        return SpooledCommits([], True)
     kept = services.spool.of(row.run_id)
     stored = {r.sequence: r.checkpoint_id for r in await _beside(services, row, kept)}
     commits = [commit for commit in kept if stored.get(commit.sequence) != commit.checkpoint_id]
     if not commits:
-        return Waiting([], True)
+        return SpooledCommits([], True)
     is_next = commits[0].sequence == row.checkpoints + 1 and commits[0].base == stored.get(row.checkpoints)
     is_fenced = row.lease is not None and row.lease.epoch != commits[0].epoch
-    return Waiting(commits, is_next and not is_fenced)
+    return SpooledCommits(commits, is_next and not is_fenced)
 
 
 async def _beside(services: Services, row: RunRow, kept: Sequence[Commit]) -> list[StoredRecord]:

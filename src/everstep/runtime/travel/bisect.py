@@ -20,7 +20,7 @@ from everstep.model.shapes import HIDDEN, called, shown
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Version
-from everstep.runtime.travel.recall import TASKS, Chain, chain_of
+from everstep.runtime.travel.recall import TASKS, RecalledChain, chain_of
 
 _SIDES = called(before="good", after="bad")
 _FINISHED = (Status.COMPLETED, Status.FAILED)
@@ -80,7 +80,7 @@ async def bisect(runs: RunReader, values: Values, good: str, bad: str) -> Diverg
 
 
 class _Bisection:
-    def __init__(self, values: Values, good: Chain, bad: Chain) -> None:
+    def __init__(self, values: Values, good: RecalledChain, bad: RecalledChain) -> None:
         self._values = values
         self._good = good
         self._bad = bad
@@ -201,7 +201,7 @@ class _Bisection:
                 yield Pair(name, pair.before, pair.after, ()) if is_equal else pair
 
 
-def _finished(chain: Chain) -> list[Visited]:
+def _finished(chain: RecalledChain) -> list[Visited]:
     """Return the finished steps in order, each once: as it ended after the last time it was reopened."""
     found: dict[tuple[str, int], Visited] = {}
     for record in chain.records:

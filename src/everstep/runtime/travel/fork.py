@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from everstep.codec.sealing import seal_closed
 from everstep.engine.commits import opening_of_fork
 from everstep.engine.fold import enter
-from everstep.engine.scope import Opened, Scope
+from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.author.channel import check_key
@@ -42,7 +42,7 @@ class Edits(NamedTuple):
     channel: Mapping[str, Any]
 
 
-class Place(NamedTuple):
+class EditedValue(NamedTuple):
     """Where an edited value lies: its whole name, and the version it gets."""
 
     name: str
@@ -139,12 +139,12 @@ async def _say_what_is_left_out(runs: RunReader, run_id: str, sequence: int, edi
     log.warning("run %r keeps its channel beside its records: the fork's begins empty.", run_id)
 
 
-def _inside(state: RunState, names: Collection[str], sequence: int) -> dict[str, Place]:
+def _inside(state: RunState, names: Collection[str], sequence: int) -> dict[str, EditedValue]:
     """Return the whole name and the next version of each value inside an open flow."""
-    found: dict[str, Place] = {}
+    found: dict[str, EditedValue] = {}
     for name in names:
         scope, local = find_inside(state, name, sequence)
-        found[name] = Place(scope.prefix + local, scope.versions.get(local, 0) + 1)
+        found[name] = EditedValue(scope.prefix + local, scope.versions.get(local, 0) + 1)
     whole = [place.name for place in found.values()]
     for name in whole:
         if whole.count(name) > 1:
@@ -152,7 +152,9 @@ def _inside(state: RunState, names: Collection[str], sequence: int) -> dict[str,
     return found
 
 
-async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[str, Place]) -> list[Slot]:
+async def _draft(
+    services: Services, plan: Plan, edits: Edits, inside: Mapping[str, EditedValue]
+) -> list[Slot]:
     """Encode what is edited; large values are written aside. Version 0 is the one after the newest."""
     twice = sorted(edits.inputs.keys() & edits.state.keys())
     if twice:
@@ -166,7 +168,7 @@ async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[s
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []
     for name, value in {**edits.inputs, **edits.state, **channel}.items():
-        place = inside.get(name, Place(name, 0))
+        place = inside.get(name, EditedValue(name, 0))
         draft = space.change(place.name, place.version, value, ValueForm.WHOLE)
         if draft.spill is not None:
             await write_aside(services, space, draft)
@@ -263,7 +265,7 @@ def _enter(scope: Scope, segment: Segment, sequence: int) -> Scope:
     return enter(scope, i, _item(visit, segment, path, sequence))
 
 
-def _item(visit: Opened, segment: Segment, path: str, sequence: int) -> int:
+def _item(visit: OpenedVisit, segment: Segment, path: str, sequence: int) -> int:
     item = segment.item
     if not visit.is_map:
         if item is not None:

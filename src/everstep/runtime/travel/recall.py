@@ -21,7 +21,7 @@ TASKS = "@tasks"
 """What the tasks that a step asked for are compared under."""
 
 
-class Chain:
+class RecalledChain:
     """The headers of a run, and the values they name, read when they are asked for."""
 
     def __init__(self, runs: RunReader, run_id: str, records: Sequence[CheckpointRecord]) -> None:
@@ -114,7 +114,7 @@ async def recall(runs: RunReader, run_id: str, wanted: Collection[Version]) -> d
         first = max(1, last - size + 1)
         records = await stretch(runs, row, first, last)
         left = [version for version in wanted if version not in found]
-        found |= await _among(runs, Chain(runs, run_id, records), left)
+        found |= await _among(runs, RecalledChain(runs, run_id, records), left)
         last, size = first - 1 if records else 0, size * 2
     return {
         version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))
@@ -122,7 +122,7 @@ async def recall(runs: RunReader, run_id: str, wanted: Collection[Version]) -> d
     }
 
 
-async def _among(runs: RunReader, chain: Chain, wanted: Collection[Version]) -> dict[Version, Any]:
+async def _among(runs: RunReader, chain: RecalledChain, wanted: Collection[Version]) -> dict[Version, Any]:
     """Return the versions that some records wrote, and what was there before the first of those."""
     places = {version: chain.written_in(version) for version in wanted}
     found: dict[Version, Any] = {}
@@ -149,6 +149,6 @@ async def _before(runs: RunReader, run_id: str, sequence: int, begin: int) -> Re
     return await runs.look_back(run_id, max(sequence - 1, begin))
 
 
-async def chain_of(runs: RunReader, run_id: str) -> Chain:
+async def chain_of(runs: RunReader, run_id: str) -> RecalledChain:
     """Read the headers of a run."""
-    return Chain(runs, run_id, await history(runs, run_id))
+    return RecalledChain(runs, run_id, await history(runs, run_id))

@@ -46,7 +46,7 @@ from everstep.runtime.preflight import check_flow
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
-from everstep.runtime.travel.recall import TASKS, Chain, chain_of
+from everstep.runtime.travel.recall import TASKS, RecalledChain, chain_of
 
 _ENDED = (Status.COMPLETED, Status.FAILED)
 
@@ -210,7 +210,7 @@ async def _moment_before(runs: RunReader, recorded: _Recorded) -> Rehydrated:
 
 
 async def _call_of(
-    runs: RunReader, services: Services, chain: Chain, recorded: _Recorded, node: Node
+    runs: RunReader, services: Services, chain: RecalledChain, recorded: _Recorded, node: Node
 ) -> Call:
     step = recorded.step
     folded = await _moment_before(runs, recorded)
@@ -232,7 +232,7 @@ async def _call_of(
     return call
 
 
-def _check_reads(recorded: _Recorded, node: Node, chain: Chain, scope: Scope) -> None:
+def _check_reads(recorded: _Recorded, node: Node, chain: RecalledChain, scope: Scope) -> None:
     step = recorded.step
     lost = sorted(
         name
@@ -256,7 +256,7 @@ def _check_reads(recorded: _Recorded, node: Node, chain: Chain, scope: Scope) ->
             )
 
 
-async def _correct(chain: Chain, recorded: _Recorded, call: Call) -> None:
+async def _correct(chain: RecalledChain, recorded: _Recorded, call: Call) -> None:
     """Put the version that the step read in the place of one that a step beside it has written since."""
     step = recorded.step
     wanted = {
@@ -311,7 +311,7 @@ class _Desk:
 
 
 async def _give_context(
-    runs: RunReader, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
+    runs: RunReader, services: Services, chain: RecalledChain, recorded: _Recorded, call: Call, flow: Flow
 ) -> _Desk:
     folded = await _moment_before(runs, recorded)
     if is_elsewhere(folded.space):
@@ -358,7 +358,7 @@ def _outputs(call: Call, values: Values) -> dict[str, Any]:
 
 
 async def _compared(
-    chain: Chain, recorded: _Recorded, now: dict[str, Any], values: Values
+    chain: RecalledChain, recorded: _Recorded, now: dict[str, Any], values: Values
 ) -> tuple[Pair, ...]:
     step = recorded.step
     versions = {
@@ -380,7 +380,9 @@ async def _compared(
     return tuple(pairs)
 
 
-async def _compared_tasks(chain: Chain, recorded: _Recorded, call: Call, values: Values) -> tuple[Pair, ...]:
+async def _compared_tasks(
+    chain: RecalledChain, recorded: _Recorded, call: Call, values: Values
+) -> tuple[Pair, ...]:
     """Compare the tasks that a step asked for with those it asks for now."""
     asked = [] if call.context is None or call.error is not None else call.context.asked
     if not asked and not recorded.step.queued:

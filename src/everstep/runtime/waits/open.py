@@ -62,7 +62,7 @@ RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAI
 """What an answer about a budget must look like."""
 
 
-class Waiting:
+class DriveWaits:
     """What a drive knows of its waits besides where they stand."""
 
     def __init__(self, run: RunContext) -> None:
@@ -357,4 +357,4 @@ def _spelled(value: Any) -> Any:
     return dump(mode="json") if callable(dump) else repr(value)
 
 
-__all__ = ["APPROVAL", "NO_DEFAULT", "Waiting", "answer_type_of", "details_of", "schema_for"]
+__all__ = ["APPROVAL", "NO_DEFAULT", "DriveWaits", "answer_type_of", "details_of", "schema_for"]

@@ -15,7 +15,7 @@ from everstep.server.bodies import parse_json
 from everstep.server.pages.look import plain
 
 
-class Form(StrEnum):
+class AnswerForm(StrEnum):
     """Which form suits a wait."""
 
     APPROVAL = "approval"
@@ -27,24 +27,24 @@ class Form(StrEnum):
     JSON = "json"
 
 
-def form_of(wait: WaitInfo) -> Form:
+def form_of(wait: WaitInfo) -> AnswerForm:
     """Return the form for a wait, by its kind and by what its answer must look like."""
     if wait.kind == "approval":
-        return Form.APPROVAL
+        return AnswerForm.APPROVAL
     if wait.kind == "timer":
-        return Form.TIMER
+        return AnswerForm.TIMER
     if wait.options:
-        return Form.CHOICE
+        return AnswerForm.CHOICE
     if wait.kind == "callback":
-        return Form.JSON
+        return AnswerForm.JSON
     match wait.schema:
         case {"type": "boolean"}:
-            return Form.YES_NO
+            return AnswerForm.YES_NO
         case {"type": "string"}:
-            return Form.TEXT
+            return AnswerForm.TEXT
         case {"type": "integer" | "number"}:
-            return Form.NUMBER
-    return Form.JSON
+            return AnswerForm.NUMBER
+    return AnswerForm.JSON
 
 
 def form_html(wait: WaitInfo, given: Mapping[str, str]) -> str:
@@ -52,25 +52,25 @@ def form_html(wait: WaitInfo, given: Mapping[str, str]) -> str:
     form = form_of(wait)
     fields, buttons = "", '<button type="submit">Send answer</button>'
     match form:
-        case Form.APPROVAL:
+        case AnswerForm.APPROVAL:
             buttons = _yes_no("approved", "Approve", "Reject")
-        case Form.TIMER:
+        case AnswerForm.TIMER:
             fields = "<p>The run goes on by itself when the time has come. You can let it go on now.</p>"
             buttons = '<button type="submit">Go on now</button>'
-        case Form.CHOICE:
+        case AnswerForm.CHOICE:
             fields = _choices(list(wait.options or ()), given)
-        case Form.YES_NO:
+        case AnswerForm.YES_NO:
             words = ("Confirm", "Decline") if wait.kind == "confirm" else ("Yes", "No")
             buttons = _yes_no("answer", *words)
-        case Form.TEXT:
+        case AnswerForm.TEXT:
             fields = _area("answer", "Your answer", given)
-        case Form.NUMBER:
+        case AnswerForm.NUMBER:
             fields = _line(
                 "answer", "Your answer, a number", given, ' inputmode="decimal" autocomplete="off"'
             )
-        case Form.JSON:
+        case AnswerForm.JSON:
             fields = _area("answer", "Your answer, as JSON", given, css=' class="code" spellcheck="false"')
-    if form is not Form.TIMER:
+    if form is not AnswerForm.TIMER:
         fields += _line("by", "Your name", given) + _area("comment", "Comment (optional)", given)
     # Without an action the form goes to the address it came from, so the token stands nowhere in the page.
     return f'<form method="post">\n{fields}\n<div class="buttons">{buttons}</div>\n</form>'
@@ -107,17 +107,17 @@ def answer_of(wait: WaitInfo, given: Mapping[str, str]) -> Any:
     """Return the answer that a filled-in form means, or raise `AnswerInvalid`."""
     form = form_of(wait)
     match form:
-        case Form.APPROVAL:
+        case AnswerForm.APPROVAL:
             return {"approved": _flag(given, "approved")}
-        case Form.TIMER:
+        case AnswerForm.TIMER:
             return None
-        case Form.CHOICE:
+        case AnswerForm.CHOICE:
             return _option(list(wait.options or ()), given)
-        case Form.YES_NO:
+        case AnswerForm.YES_NO:
             return _flag(given, "answer")
-        case Form.TEXT:
+        case AnswerForm.TEXT:
             return given.get("answer", "").replace("\r\n", "\n")
-        case Form.NUMBER:
+        case AnswerForm.NUMBER:
             return _number(given.get("answer", ""))
     return parse_json(given.get("answer", ""))
 

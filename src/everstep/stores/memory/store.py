@@ -19,7 +19,7 @@ from everstep.ports.system import Clock
 from everstep.stores.objects.blobs import ObjectBlobs
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.entries import Entry, Record, Standing
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.store import ObjectStore
 
 
@@ -138,7 +138,7 @@ class MemoryLogs:
             self._data.numbers += many
             return range(first, first + many)
 
-    def at(self, line: Line, place: int, *, anew: bool = False) -> Entry | None:
+    def at(self, line: RunLine, place: int, *, anew: bool = False) -> Entry | None:
         with self._data.lock:
             log = self._data.logs.get(line.run_id)
             if log is None or not 0 < place <= len(log.places):
@@ -151,17 +151,17 @@ class MemoryLogs:
         assert standing is not None
         return Entry(standing=standing, records=kept, keyframe_before=place - 1)
 
-    def last(self, line: Line, after: int) -> int:
+    def last(self, line: RunLine, after: int) -> int:
         log = self._data.logs.get(line.run_id)
         return len(log.places) if log is not None and len(log.places) > after else 0
 
-    def add(self, line: Line, place: int, entry: Entry) -> bool:
+    def add(self, line: RunLine, place: int, entry: Entry) -> bool:
         return self._add(line, place, entry.standing, entry)
 
-    def add_steps(self, line: Line, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
+    def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         return self._add(line, place, standing, records)
 
-    def _add(self, line: Line, place: int, standing: Standing, kept: Entry | tuple[Record, ...]) -> bool:
+    def _add(self, line: RunLine, place: int, standing: Standing, kept: Entry | tuple[Record, ...]) -> bool:
         data = self._data
         with data.lock:
             log = data.logs.get(line.run_id)
@@ -174,7 +174,7 @@ class MemoryLogs:
             data.writes += 1
             return True
 
-    def rewrite(self, line: Line, place: int, change: Callable[[Entry], Entry]) -> int:
+    def rewrite(self, line: RunLine, place: int, change: Callable[[Entry], Entry]) -> int:
         with self._data.lock:
             entry = self.at(line, place)
             changed = entry if entry is None else change(entry)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.errors import LeaseConflict, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota
@@ -20,7 +20,7 @@ from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import Standing, read, sealed
 from everstep.stores.objects.lines import Lines
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 _PENDING = timedelta(seconds=30)
@@ -71,7 +71,7 @@ class Claims:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._turns = Turns()
+        self._turns = ClaimTurns()
 
     def claim_due(
         self,
@@ -88,7 +88,7 @@ class Claims:
         while len(claimed) < limit and wanted:
             now = self._lines.now()
             # First the ledger: what is struck out of it the logs already tell.
-            ledger = Ledger(self._lines, {flow for flow, _ in wanted} & quotas.keys())
+            ledger = ClaimLedger(self._lines, {flow for flow, _ in wanted} & quotas.keys())
             lines = self._candidates(now)
             due = list(self._due(lines, now, wanted, passed))
             if not due:
@@ -115,7 +115,7 @@ class Claims:
                 break
         return claimed
 
-    def _claim(self, line: Line, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
+    def _claim(self, line: RunLine, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
         def work(draft: Draft) -> Lease | None:
             if not draft.exists or self._since(line, draft.standing, draft.now, looks=True) is None:
                 return None
@@ -133,7 +133,7 @@ class Claims:
 
     # -- who is due --------------------------------------------------------------
 
-    def _candidates(self, now: datetime | None) -> list[Line]:
+    def _candidates(self, now: datetime | None) -> list[RunLine]:
         """Return the runs that are marked, as they stand; with a time, of those with waits only what is due.
 
         What is known of a run is enough unless a mark is newer: everything that makes a run due marks it.
@@ -157,20 +157,20 @@ class Claims:
         self._clean(found, markers)
         return [line for line in found.values() if line is not None and line.standing is not None]
 
-    def _readable(self, run_id: str, place: int) -> Line | None:
+    def _readable(self, run_id: str, place: int) -> RunLine | None:
         """Return a run as it stands; none if nothing can be read of it, which must not stop others."""
         try:
             return self._seen(run_id, place)
         except StateCorrupted:
             return None
 
-    def _seen(self, run_id: str, place: int) -> Line:
+    def _seen(self, run_id: str, place: int) -> RunLine:
         line = self._lines.known(run_id)
         if line.head is None or line.head.place < place:
             self._lines.look(line)
         return line
 
-    def _clean(self, found: Mapping[str, Line | None], markers: Sequence[names.Marker]) -> None:
+    def _clean(self, found: Mapping[str, RunLine | None], markers: Sequence[names.Marker]) -> None:
         """Remove marks that stand for nothing any more."""
         stale = []
         for marker in markers:
@@ -186,7 +186,7 @@ class Claims:
             self._lines.bucket.delete(stale)
 
     def _due(
-        self, lines: Sequence[Line], now: datetime, flows: Flows, passed: Collection[str]
+        self, lines: Sequence[RunLine], now: datetime, flows: Flows, passed: Collection[str]
     ) -> Iterator[Due]:
         """Yield the runs of these flows that are due, apart from some."""
         for line in lines:
@@ -199,7 +199,7 @@ class Claims:
             if since is not None:
                 yield Due(since, standing.order, standing.row)
 
-    def _since(self, line: Line, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
+    def _since(self, line: RunLine, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
         """Return since when a run is due; none if it is not, or has an owner."""
         row = standing.row
         if row.status.is_final or row.needs_repair is not None:
@@ -217,14 +217,14 @@ class Claims:
             return min(_ripe(standing, now))
         return row.created_at if lease is None else lease.expires_at
 
-    def _live(self, lines: Sequence[Line], now: datetime, ledger: Ledger) -> Counter[tuple[str, str]]:
+    def _live(self, lines: Sequence[RunLine], now: datetime, ledger: ClaimLedger) -> Counter[tuple[str, str]]:
         pending = ledger.pending(now)
         decided = [line for line in lines if line.run_id not in pending]
         live = Counter((row.flow_id, row.group or "") for row in self._held(decided, now))
         return live + Counter(pending.values())
 
-    def _held(self, lines: Sequence[Line], now: datetime) -> list[RunRow]:
-        def held(line: Line) -> RunRow | None:
+    def _held(self, lines: Sequence[RunLine], now: datetime) -> list[RunRow]:
+        def held(line: RunLine) -> RunRow | None:
             standing = line.standing
             if standing is None or standing.row.lease is None:
                 return None
@@ -257,7 +257,7 @@ class Claims:
         except StateCorrupted:
             return None
 
-    def unfinished(self) -> list[Line]:
+    def unfinished(self) -> list[RunLine]:
         """Return all runs that have an owner, are due, or have waits."""
         return self._candidates(None)
 
@@ -298,7 +298,7 @@ class Claims:
         return [mark.due_at for mark in standing.waits if mark.due_at is not None]
 
 
-class Ledger:
+class ClaimLedger:
     """The claims that are about to be made of flows with a quota, counted by everybody who claims."""
 
     def __init__(self, lines: Lines, flows: Collection[str]) -> None:
@@ -332,7 +332,7 @@ class Ledger:
         self._lines.look(line)
         return line.head is None or line.head.place <= claim.place
 
-    def note(self, claims: Sequence[tuple[Line, str]], now: datetime) -> bool:
+    def note(self, claims: Sequence[tuple[RunLine, str]], now: datetime) -> bool:
         """Write down what will be claimed; false if another did meanwhile: all is to be judged anew."""
         until = to_int(now + _PENDING) or 0
         for line, owner in claims:

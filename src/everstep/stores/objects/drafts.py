@@ -27,7 +27,7 @@ _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
 """A run in this status has no owner, and its waits are still wanted."""
 
 
-class Reader(Protocol):
+class DraftReader(Protocol):
     """What a draft may ask while it is made."""
 
     def wait(self, mark: WaitMark) -> WaitRow:
@@ -47,7 +47,7 @@ class Draft:
     """The next entry of a run, while it is being made."""
 
     def __init__(
-        self, run_id: str, place: int, before: Standing | None, now: datetime, reader: Reader
+        self, run_id: str, place: int, before: Standing | None, now: datetime, reader: DraftReader
     ) -> None:
         self.run_id = run_id
         self.place = place

@@ -27,7 +27,7 @@ from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, read, sealed
-from everstep.stores.objects.logs import Line, Logs
+from everstep.stores.objects.logs import Logs, RunLine
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -45,7 +45,7 @@ class Lines:
         self.bucket = bucket
         self.logs = logs
         self._clock = clock
-        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._lines: OrderedDict[str, RunLine] = OrderedDict()
         self._lock = threading.Lock()
         self._flows: set[str] = set()
         self._pool: ThreadPoolExecutor | None = None
@@ -77,24 +77,24 @@ class Lines:
 
     # -- looking ------------------------------------------------------------------
 
-    def known(self, run_id: str) -> Line:
+    def known(self, run_id: str) -> RunLine:
         """Return what is known of a run, which may be nothing, or old."""
         with self._lock:
             line = self._lines.get(run_id)
             if line is None:
-                line = self._lines[run_id] = Line(run_id)
+                line = self._lines[run_id] = RunLine(run_id)
                 if len(self._lines) > _KNOWN:
                     self._lines.popitem(last=False)
             else:
                 self._lines.move_to_end(run_id)
             return line
 
-    def seen(self, run_id: str, place: int) -> Line | None:
+    def seen(self, run_id: str, place: int) -> RunLine | None:
         """Return what is known of a run if that is as new as a place of its log."""
         line = self._lines.get(run_id)
         return line if line is not None and line.head is not None and line.head.place >= place else None
 
-    def fresh(self, run_id: str) -> Line:
+    def fresh(self, run_id: str) -> RunLine:
         """Return what is known of a run after a look; while it is believed, without one."""
         line = self.known(run_id)
         if line.read is None or line.head is None:
@@ -115,7 +115,7 @@ class Lines:
         finally:
             line.read = None
 
-    def look(self, line: Line) -> None:
+    def look(self, line: RunLine) -> None:
         """Find the end of a log."""
         if line.head is not None:
             for _ in range(_STEPS):
@@ -125,12 +125,12 @@ class Lines:
         if last:
             self.see(line, last)
 
-    def see(self, line: Line, place: int) -> None:
+    def see(self, line: RunLine, place: int) -> None:
         """Read what stands at a place that was found to be the end of a log."""
         if not self._see(line, place):
             line.move(place, self._before(line, place, str(self._missing(line, place))))
 
-    def _see(self, line: Line, place: int) -> bool:
+    def _see(self, line: RunLine, place: int) -> bool:
         """Take note of what stands at the end of a log, or that it cannot be read; false if nothing does."""
         try:
             entry = self.logs.at(line, place, anew=True)
@@ -141,7 +141,7 @@ class Lines:
             self._take(line, place, entry)
         return entry is not None
 
-    def _before(self, line: Line, place: int, why: str) -> Standing:
+    def _before(self, line: RunLine, place: int, why: str) -> Standing:
         """Return how a run stood before a damaged entry: with one more record, which is unreadable."""
         for earlier in range(place - 1, 0, -1):
             with suppress(StateCorrupted):
@@ -153,25 +153,25 @@ class Lines:
                 return msgspec.structs.replace(standing, row=row, head="")
         raise StateCorrupted(why)
 
-    def _take(self, line: Line, place: int, entry: Entry) -> None:
+    def _take(self, line: RunLine, place: int, entry: Entry) -> None:
         for row in entry.waits:
             line.rows[row.wait_id] = (place, row)
         line.move(place, entry.standing)
 
-    def entry(self, line: Line, place: int) -> Entry:
+    def entry(self, line: RunLine, place: int) -> Entry:
         """Return what stands at a place that was taken."""
         entry = self.logs.at(line, place)
         if entry is None:
             raise self._missing(line, place)
         return entry
 
-    def _missing(self, line: Line, place: int) -> StateCorrupted:
+    def _missing(self, line: RunLine, place: int) -> StateCorrupted:
         return StateCorrupted(f"{self._where(names.place_name(line.run_id, place))} is missing.")
 
     def _where(self, name: str) -> str:
         return f"{name} in {self.bucket.place}"
 
-    def wait(self, line: Line, mark: WaitMark) -> WaitRow:
+    def wait(self, line: RunLine, mark: WaitMark) -> WaitRow:
         """Return the row of a wait."""
         seen = line.rows.get(mark.wait_id)
         if seen is None or seen[0] != mark.place:
@@ -184,7 +184,7 @@ class Lines:
 
     # -- leases that were prolonged ----------------------------------------------------
 
-    def held(self, line: Line, standing: Standing) -> Lease | None:
+    def held(self, line: RunLine, standing: Standing) -> Lease | None:
         """Return the lease of a run as it was last prolonged."""
         lease = standing.row.lease
         if lease is None:
@@ -204,13 +204,13 @@ class Lines:
         self.bucket.put(names.beat_name(lease.run_id, lease.epoch), sealed(msgspec.msgpack.encode(lease)))
         line.beat = lease
 
-    def lease_seen(self, line: Line, standing: Standing) -> Lease | None:
+    def lease_seen(self, line: RunLine, standing: Standing) -> Lease | None:
         """Return the lease as it was last seen, without a look."""
         lease, beat = standing.row.lease, line.beat
         is_same = lease is not None and beat is not None and beat.epoch == lease.epoch
         return beat if is_same else lease
 
-    def row(self, line: Line) -> RunRow | None:
+    def row(self, line: RunLine) -> RunRow | None:
         """Return the row of a run as it stands, with its lease as it was last prolonged."""
         standing = line.standing
         if standing is None:
@@ -285,7 +285,7 @@ class Lines:
             f"run {run_id!r} is written to by many at once.", fix="Try again.", run_id=run_id
         )
 
-    def _add(self, line: Line, draft: Draft) -> bool:
+    def _add(self, line: RunLine, draft: Draft) -> bool:
         """Write what a draft says; false if its place was taken meanwhile."""
         entry = draft.entry()
         for flow_hash, blueprint in draft.flows.items():
@@ -304,7 +304,7 @@ class Lines:
             self.bucket.delete(stale)
         return True
 
-    def _stale_beat(self, line: Line, before: Standing | None, after: Standing) -> list[str]:
+    def _stale_beat(self, line: RunLine, before: Standing | None, after: Standing) -> list[str]:
         """Return the name of a prolonged lease that is over."""
         had, beat = before.row.lease if before is not None else None, line.beat
         if had is None or beat is None or beat.epoch != had.epoch:
@@ -317,12 +317,12 @@ class Lines:
     def keep_flow(self, flow_hash: str, blueprint: bytes) -> None:
         """Keep the structure of a flow, unless it is known."""
         if flow_hash not in self._flows:
-            known = Known(order=self.tick(), blueprint=blueprint)
+            known = KnownFlow(order=self.tick(), blueprint=blueprint)
             name = names.flow_name(flow_hash)
             self.bucket.create(name, sealed(msgspec.msgpack.encode(known)))
             self._flows.add(flow_hash)
 
-    def flow(self, flow_hash: str) -> Known | None:
+    def flow(self, flow_hash: str) -> KnownFlow | None:
         name = names.flow_name(flow_hash)
         found = self.bucket.get(name)
         return None if found is None else read(_knowns, found.data, self._where(name))
@@ -346,7 +346,7 @@ class LineReader:
     """What the draft of a run's next entry may ask."""
 
     def __init__(
-        self, lines: Lines, line: Line, checkpoint_at: Callable[[int], str | None], ticks: Iterable[int]
+        self, lines: Lines, line: RunLine, checkpoint_at: Callable[[int], str | None], ticks: Iterable[int]
     ) -> None:
         self._lines = lines
         self._line = line
@@ -363,7 +363,7 @@ class LineReader:
         return next(self._ticks, None) or self._lines.tick()
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownFlow(msgspec.Struct, frozen=True):
     """The structure of a flow, and since when it is known."""
 
     order: int
@@ -371,7 +371,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 _beats = msgspec.msgpack.Decoder(Lease)
-_knowns = msgspec.msgpack.Decoder(Known)
+_knowns = msgspec.msgpack.Decoder(KnownFlow)
 
 
 def _is_inside(pool: ThreadPoolExecutor | None) -> bool:

@@ -17,11 +17,11 @@ from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.drafts import index_of, names_of
 from everstep.stores.objects.entries import Standing, WaitMark
 from everstep.stores.objects.lines import Lines
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 
 _PAGE = 1000
 _CHUNK = 32
-Look = Callable[[str], Line]
+Look = Callable[[str], RunLine]
 _OVER = (Status.COMPLETED, Status.CANCELLED)
 
 
@@ -51,7 +51,7 @@ class RunListing:
                 break
         return found[: wanted.limit]
 
-    def _pages(self, wanted: RunFilter, after: str) -> Iterator[list[Line]]:
+    def _pages(self, wanted: RunFilter, after: str) -> Iterator[list[RunLine]]:
         if wanted.run_id is not None:
             lines = [self._lines.fresh(wanted.run_id)]
             yield [line for line in lines if _index(line) > after]
@@ -63,7 +63,7 @@ class RunListing:
             mark = None if wanted.flow_id is None else names.flow_mark(wanted.flow_id)
             yield from self._by_index(after, mark)
 
-    def _by_index(self, after: str, mark: str | None) -> Iterator[list[Line]]:
+    def _by_index(self, after: str, mark: str | None) -> Iterator[list[RunLine]]:
         is_first = not after
         while page := self._index_page(after, is_first=is_first):
             after, is_first = page[-1], False
@@ -95,7 +95,7 @@ class RunListing:
                 if standing is not None:
                     bucket.mark(names_of(standing))
 
-    def _listed(self, look: Look, item: tuple[str, str]) -> Line | None:
+    def _listed(self, look: Look, item: tuple[str, str]) -> RunLine | None:
         """Return the run that a name leads to; one that cannot be read at all with as much as the name says.
 
         Who lost a race for an id, or died before it admitted, left a name that leads nowhere.
@@ -104,19 +104,19 @@ class RunListing:
         try:
             line = look(run_id)
         except StateCorrupted as damage:
-            lost = Line(run_id)
+            lost = RunLine(run_id)
             lost.move(1, _unreadable(name, run_id, str(damage)))
             return lost
         return line if _index(line) == name else None
 
-    def _fresh(self, run_ids: Sequence[str]) -> list[Line]:
+    def _fresh(self, run_ids: Sequence[str]) -> list[RunLine]:
         return self._lines.each(self._looking(len(run_ids)), run_ids)
 
     def _looking(self, many: int) -> Look:
         """Return how to look at so many runs."""
         return self._lines.fresh
 
-    def all(self) -> Iterator[Line]:
+    def all(self) -> Iterator[RunLine]:
         """Return every run, newest first."""
         for lines in self._by_index("", None):
             yield from (line for line in lines if line.standing is not None)
@@ -156,7 +156,7 @@ class RunListing:
 
     # -- waits ------------------------------------------------------------------
 
-    def line_of_wait(self, wait_id: str) -> Line | None:
+    def line_of_wait(self, wait_id: str) -> RunLine | None:
         """Return the run that a wait belongs to."""
         for run_id in self._lines.runs_behind(names.wait_prefix(wait_id)):
             line = self._lines.fresh(run_id)
@@ -208,7 +208,7 @@ class RunListing:
                 break
         return found[: wanted.limit]
 
-    def _row(self, wanted: WaitFilter, line: Line, mark: WaitMark) -> WaitRow | None:
+    def _row(self, wanted: WaitFilter, line: RunLine, mark: WaitMark) -> WaitRow | None:
         """Return the row of a wait; one that is damaged hides no other."""
         try:
             return self._lines.wait(line, mark)
@@ -217,7 +217,7 @@ class RunListing:
                 raise
             return None
 
-    def _lines_with(self, wanted: WaitFilter) -> list[Line]:
+    def _lines_with(self, wanted: WaitFilter) -> list[RunLine]:
         if wanted.run_id is not None:
             return [self._lines.fresh(wanted.run_id)]
         if wanted.is_untold or wanted.leaves_out_closed:
@@ -226,7 +226,7 @@ class RunListing:
         return list(self.all())
 
 
-def _index(line: Line) -> str:
+def _index(line: RunLine) -> str:
     """Return the name under which a run is listed; empty if it is not there."""
     standing = line.standing
     if standing is None:
@@ -252,7 +252,7 @@ def _unreadable(name: str, run_id: str, why: str) -> Standing:
     return Standing(row=row, epoch=0, head="", order=names.order_of(name), claimed_at=1)
 
 
-def _mark(line: Line, wait_id: str) -> WaitMark | None:
+def _mark(line: RunLine, wait_id: str) -> WaitMark | None:
     assert line.standing is not None
     return next((mark for mark in line.standing.waits if mark.wait_id == wait_id), None)
 

@@ -19,19 +19,19 @@ from everstep.stores.objects.bucket import Bucket, Found
 from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode, new_nonce
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """The newest entry of a run that was seen."""
 
     place: int
     standing: Standing
 
 
-class Line:
+class RunLine:
     """What a client knows of one run."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.head: Head | None = None
+        self.head: LogHead | None = None
         self.rows: dict[str, tuple[int, WaitRow]] = {}
         self.counts: dict[int, int] = {}
         """The newest checkpoint at places that were looked for."""
@@ -42,7 +42,7 @@ class Line:
 
     def move(self, place: int, standing: Standing) -> None:
         if self.head is None or place > self.head.place:
-            self.head = Head(place, standing)
+            self.head = LogHead(place, standing)
 
     @property
     def standing(self) -> Standing | None:
@@ -57,22 +57,22 @@ class Logs(Protocol):
     def numbers(self, many: int) -> range:
         """Return so many numbers that rise from call to call, reserved for this caller."""
 
-    def at(self, line: Line, place: int, *, anew: bool = False) -> Entry | None:
+    def at(self, line: RunLine, place: int, *, anew: bool = False) -> Entry | None:
         """Return what stands at a place; `StateCorrupted` if it cannot be read.
 
         While the run is believed, as it was read before, unless it is to be read `anew`.
         """
 
-    def last(self, line: Line, after: int) -> int:
+    def last(self, line: RunLine, after: int) -> int:
         """Return the last place that is taken; 0 if there is none after another."""
 
-    def add(self, line: Line, place: int, entry: Entry) -> bool:
+    def add(self, line: RunLine, place: int, entry: Entry) -> bool:
         """Take a place; false if it was taken. Whole, durable, for one caller only."""
 
-    def add_steps(self, line: Line, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
+    def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         """Take a place for records that change nothing of the run but its newest checkpoint."""
 
-    def rewrite(self, line: Line, place: int, change: Callable[[Entry], Entry]) -> int:
+    def rewrite(self, line: RunLine, place: int, change: Callable[[Entry], Entry]) -> int:
         """Replace an entry by one that says the same; 1 if it was replaced."""
 
 
@@ -92,12 +92,12 @@ class BucketLogs:
             self._last = first + many - 1
             return range(first, first + many)
 
-    def at(self, line: Line, place: int, *, anew: bool = False) -> Entry | None:
+    def at(self, line: RunLine, place: int, *, anew: bool = False) -> Entry | None:
         name = names.place_name(line.run_id, place)
         found = self._bucket.get(name) if anew else self._found(line, place, name)
         return None if found is None else decode(found.data, self._where(name))
 
-    def _found(self, line: Line, place: int, name: str) -> Found | None:
+    def _found(self, line: RunLine, place: int, name: str) -> Found | None:
         read = line.read
         if read is not None and place in read:
             return read[place]
@@ -109,12 +109,12 @@ class BucketLogs:
     def _where(self, name: str) -> str:
         return f"{name} in {self._bucket.place}"
 
-    def last(self, line: Line, after: int) -> int:
+    def last(self, line: RunLine, after: int) -> int:
         behind = names.place_name(line.run_id, after) if after else ""
         found = self._bucket.names(names.log_prefix(line.run_id), after=behind)
         return names.place_of(found[-1]) if found else 0
 
-    def add(self, line: Line, place: int, entry: Entry) -> bool:
+    def add(self, line: RunLine, place: int, entry: Entry) -> bool:
         entry = msgspec.structs.replace(entry, nonce=new_nonce())
         name, data = names.place_name(line.run_id, place), encode(entry)
         if not self._bucket.create(name, data) and not self._is_ours(name, entry):
@@ -127,12 +127,12 @@ class BucketLogs:
         found = self._bucket.get(name)
         return found is not None and decode(found.data, self._where(name)).nonce == entry.nonce
 
-    def add_steps(self, line: Line, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
+    def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
         entry = Entry(standing=standing, records=records, keyframe_before=before, what="record")
         return self.add(line, place, entry)
 
-    def rewrite(self, line: Line, place: int, change: Callable[[Entry], Entry]) -> int:
+    def rewrite(self, line: RunLine, place: int, change: Callable[[Entry], Entry]) -> int:
         name = names.place_name(line.run_id, place)
         found = self._found(line, place, name)
         while True:

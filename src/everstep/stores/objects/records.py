@@ -15,7 +15,7 @@ from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft, unknown
 from everstep.stores.objects.entries import Entry, Record, Standing
 from everstep.stores.objects.lines import Lines
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 
 _replace = msgspec.structs.replace
 _COMING = timedelta(minutes=10)
@@ -44,7 +44,7 @@ class Records:
             if self._lines.fresh(run_id).standing == standing:
                 return found
 
-    def _between(self, line: Line, first: int, last: int) -> list[StoredRecord]:
+    def _between(self, line: RunLine, first: int, last: int) -> list[StoredRecord]:
         assert line.head is not None
         row = line.head.standing.row
         begins = line.head.standing.begins if first == row.first else self._place_at(line, first)
@@ -58,13 +58,13 @@ class Records:
             found = lost | found
         return [found[k] for k in sorted(found)]
 
-    def _readable(self, line: Line, place: int) -> Entry | None:
+    def _readable(self, line: RunLine, place: int) -> Entry | None:
         try:
             return self._lines.entry(line, place)
         except StateCorrupted:
             return None
 
-    def _place_at(self, line: Line, sequence: int) -> int:
+    def _place_at(self, line: RunLine, sequence: int) -> int:
         """Return the place of a record."""
         assert line.head is not None
         low, high = line.head.standing.begins, line.head.place
@@ -78,7 +78,7 @@ class Records:
                 low = middle + 1
         return low
 
-    def _count_at(self, line: Line, place: int) -> int:
+    def _count_at(self, line: RunLine, place: int) -> int:
         if place not in line.counts:
             entry = self._readable(line, place)
             if entry is None:
@@ -111,7 +111,7 @@ class Records:
         first = self._keyframe(line, last) if last >= row.trimmed_before else None
         return self._between(line, first or row.first, last)
 
-    def _keyframe(self, line: Line, last: int) -> int | None:
+    def _keyframe(self, line: RunLine, last: int) -> int | None:
         """Return the sequence of the newest keyframe that is not after another."""
         assert line.head is not None
         place, standing = line.head
@@ -191,13 +191,13 @@ class Records:
         self._lines.bucket.delete([m for m in marks if names.read_unfinished(m).place <= last])
         return done
 
-    def _empty(self, line: Line, place: int, standing: Standing) -> int:
+    def _empty(self, line: RunLine, place: int, standing: Standing) -> int:
         """Leave a place taken, and nothing there."""
         return self._lines.logs.rewrite(
             line, place, lambda entry: Entry(nonce=entry.nonce, standing=standing)
         )
 
-    def _strip(self, line: Line, place: int, before: int) -> int:
+    def _strip(self, line: RunLine, place: int, before: int) -> int:
         def stripped(entry: Entry) -> Entry:
             return _replace(
                 entry,
@@ -227,7 +227,7 @@ class Records:
         replaced = sum(self._lines.each(lambda item: self._recode_at(line, item[0], item[1]), wanted.items()))
         return replaced + (self._lines.write(run_id, lambda d: _recode_waits(d, waits)) if waits else 0)
 
-    def _recode_at(self, line: Line, place: int, records: Sequence[Recoded]) -> int:
+    def _recode_at(self, line: RunLine, place: int, records: Sequence[Recoded]) -> int:
         count = 0
 
         def recoded(entry: Entry) -> Entry:

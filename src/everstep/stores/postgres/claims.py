@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.engine import leases
-from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.model.leases import Lease, Process, Quota
 from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, to_int, to_time
@@ -78,7 +78,7 @@ class PostgresDueRuns:
         self._sql = sql
         self._waits = waits
         self._schema = schema
-        self._turns = Turns()
+        self._turns = ClaimTurns()
 
     def claim(self, db: Connection, wish: DueWish, grant: Callable[[Row], Lease]) -> Claims:
         """Claim up to so many; those that others are about to take are passed over."""

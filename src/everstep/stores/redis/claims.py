@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everstep.engine import leases
-from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.model.leases import Lease, Process, Quota
 from everstep.stores.redis.fields import Hash, micros, moment, process_text, run_row
 from everstep.stores.redis.wire import Argument
@@ -26,7 +26,7 @@ def chosen(
     live: Sequence[Sequence[bytes]],
     quotas: Mapping[str, Quota],
     limit: int,
-    turns: Turns,
+    turns: ClaimTurns,
 ) -> list[tuple[str, Lane]]:
     """Return the runs to claim, in order, with their lanes."""
     room = Room(quotas, Counter((flow.decode(), group.decode()) for flow, group in live))

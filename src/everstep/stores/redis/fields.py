@@ -14,7 +14,7 @@ from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.waits import WaitChange, WaitRow
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
-from everstep.stores.tables import Converts, Rows, Table
+from everstep.stores.tables import Converts, Rows, RowTable
 
 Hash = dict[bytes, bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -240,7 +240,7 @@ def _is_one(value: bytes) -> bool:
     return value == b"1"
 
 
-_RUN_TABLE = Table(
+_RUN_TABLE = RowTable(
     RunRow,
     without=("run_id", "checkpoints", "lease"),
     named={
@@ -257,7 +257,7 @@ _RUN_TABLE = Table(
         "needs_repair": "repair",
     },
 )
-_WAIT_TABLE = Table(
+_WAIT_TABLE = RowTable(
     WaitRow,
     without=("run_id",),
     named={
@@ -273,7 +273,7 @@ _WAIT_TABLE = Table(
         "settled_by": "by",
     },
 )
-_TOMBSTONE_TABLE = Table(
+_TOMBSTONE_TABLE = RowTable(
     Tombstone,
     without=("run_id",),
     named={"flow_id": "flow", "created_at": "created", "erased_at": "erased"},

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everstep.codec.records import digest_of
-from everstep.engine.claims import Turns
+from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.enums import Status
@@ -90,7 +90,7 @@ class RedisStore:
         self._clock = clock
         self._check_format(create)
         self._watch = RedisWatch(links, clock)
-        self._turns = Turns()
+        self._turns = ClaimTurns()
         self._threads = Threads(THREADS, "everstep-redis")
 
     def _check_format(self, create: bool) -> None:

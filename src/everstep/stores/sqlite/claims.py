@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.model.leases import Quota
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
@@ -50,7 +50,7 @@ class SqliteDueRuns:
     def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
         self._db = db
         self._sql = sql
-        self._turns = Turns()
+        self._turns = ClaimTurns()
         self._places: dict[Way, str] = {}
         """The groups that walks passed last, where they met too few due runs to come to an end."""
 

@@ -23,7 +23,7 @@ from everstep.errors import (
     StoreUnavailable,
 )
 from everstep.stores.artifacts import make_lasting
-from everstep.stores.tables import RUN_COLUMNS, RUNS, TOMBSTONES, WAITS, Column, Table
+from everstep.stores.tables import RUN_COLUMNS, RUNS, TOMBSTONES, WAITS, Column, RowTable
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ _MEANINGS = {
     "{tombstone}": ", ".join(TOMBSTONES.names),
 }
 """What names in braces stand for in `queries.sql`."""
-_TABLES: dict[str, Table[Any]] = {"runs": RUNS, "waits": WAITS, "tombstones": TOMBSTONES}
+_TABLES: dict[str, RowTable[Any]] = {"runs": RUNS, "waits": WAITS, "tombstones": TOMBSTONES}
 _COLUMNS_THERE = (
     "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from everstep.graph.author.options import TABLE, Of, Option, Place, Verdict
+from everstep.graph.author.options import TABLE, Of, Option, OptionVerdict, Place
 
-MARKS = {Verdict.WORKS: "✓", Verdict.AT_BUILD: "build", Verdict.AT_CALL: "call"}
+MARKS = {OptionVerdict.WORKS: "✓", OptionVerdict.AT_BUILD: "build", OptionVerdict.AT_CALL: "call"}
 HEADINGS = {
     Of.NODE: "`@node`",
     Of.GATE: "`@ifelse`, `@route`",

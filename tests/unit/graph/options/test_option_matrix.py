@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from everstep.errors import EverstepError
-from everstep.graph.author.options import INNER, TABLE, Of, Option, Place, Verdict
+from everstep.graph.author.options import INNER, TABLE, Of, Option, OptionVerdict, Place
 from everstep.graph.check.diagnostics import Diagnostics
 from everstep.graph.compile.plan import deep_nodes
 from tests.unit.graph.options.option_samples import BEHIND, SAMPLES, Life, Sample
@@ -95,7 +95,7 @@ def problem_of(cell: Cell) -> str:
     """Return what is wrong with a cell; empty if it is as the table says."""
     verdict = cell.option.at(cell.place)
     refused = refused_at_build(cell)
-    if verdict is Verdict.AT_BUILD:
+    if verdict is OptionVerdict.AT_BUILD:
         wanted = cell.option.refused[cell.place].code
         return "" if refused == wanted else f"is to be refused with {wanted}, was {refused}"
     if refused is not None:
@@ -103,7 +103,7 @@ def problem_of(cell: Cell) -> str:
     if cell.option.form == "more than that":
         return ""  # an atomic flow asks for nothing, so there is nothing to compare
     seen = seen_in(cell.place, cell.sample, cell.mode, cell.kill)
-    if verdict is Verdict.AT_CALL:
+    if verdict is OptionVerdict.AT_CALL:
         return "" if any("'NotInAtomic'" in what for what in seen) else f"was not refused: {seen}"
     wanted_ = expected(cell)
     if cell.place is Place.LOOP:
@@ -126,7 +126,7 @@ def test_an_option_works_here_as_in_a_plain_flow_or_is_refused(of: Of, place: Pl
 
 def test_every_option_that_works_somewhere_has_a_sample() -> None:
     for option in TABLE:
-        is_refused_everywhere = all(option.at(place) is Verdict.AT_BUILD for place in Place)
-        is_refused_inside = all(option.at(place) is Verdict.AT_BUILD for place in INNER)
+        is_refused_everywhere = all(option.at(place) is OptionVerdict.AT_BUILD for place in Place)
+        is_refused_inside = all(option.at(place) is OptionVerdict.AT_BUILD for place in INNER)
         if not is_refused_everywhere and not is_refused_inside:
             assert has_sample(option) or (option.of, option.name) in GUARDS, option

@@ -12,7 +12,7 @@ import pytest
 from everstep import Breaker, Context, Flow, Node, ifelse, parallel, route, wait
 from everstep.graph.author.node import Gate
 from everstep.graph.author.node_options import NODE_OPTIONS
-from everstep.graph.author.options import TABLE, Of, Place, Verdict
+from everstep.graph.author.options import TABLE, Of, OptionVerdict, Place
 from tests.unit.graph.options.option_table import page
 
 PAGE = Path(__file__).parents[4] / "docs/reference/options.md"
@@ -64,11 +64,11 @@ def test_the_page_of_the_docs_is_the_table() -> None:
 def test_what_is_refused_says_why_what_to_do_and_under_which_code() -> None:
     for option in TABLE:
         for refusal in option.refused.values():
-            assert refusal.verdict is not Verdict.WORKS
+            assert refusal.verdict is not OptionVerdict.WORKS
             assert refusal.code.startswith("flow.") and refusal.does and refusal.because
             assert refusal.fix.endswith("."), option
 
 
 def test_only_calls_are_refused_at_the_call() -> None:
-    late = {o.of for o in TABLE for place in Place if o.at(place) is Verdict.AT_CALL}
+    late = {o.of for o in TABLE for place in Place if o.at(place) is OptionVerdict.AT_CALL}
     assert late == {Of.CONTEXT}

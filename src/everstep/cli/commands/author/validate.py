@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from everstep import Host, validate
-from everstep.cli.args.loading import UNWIRED, Wired, load_all
+from everstep.cli.args.loading import UNWIRED, WaitServices, load_all
 from everstep.cli.args.options import json_option, store_option, url_of
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.view.text import count, one_line, write_json
@@ -70,7 +70,7 @@ def _examine(text: str, store: str | None) -> Iterator[Diagnostics]:
 
 
 @contextmanager
-def host_for(store: str | None, wired: Wired = UNWIRED) -> Iterator[Host]:
+def host_for(store: str | None, wired: WaitServices = UNWIRED) -> Iterator[Host]:
     """Open the host that a flow is held against; nothing is created.
 
     A store that is not made yet will have what one in memory has.
@@ -79,7 +79,7 @@ def host_for(store: str | None, wired: Wired = UNWIRED) -> Iterator[Host]:
         yield host
 
 
-def _host(url: str, wired: Wired) -> Host:
+def _host(url: str, wired: WaitServices) -> Host:
     try:
         return Host(url, create=False, notifiers=wired.notifiers, schedulers=wired.schedulers)
     except StoreMissing as error:

@@ -88,7 +88,7 @@ def worker(
     specs = [*places, *more]
     if not specs:
         raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
-    teller = Teller(sys.stdout, as_json=as_json)
+    teller = WorkerLines(sys.stdout, as_json=as_json)
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)
         say_if_new(store)
@@ -140,7 +140,7 @@ def _limits(pairs: Sequence[str]) -> dict[str, int]:
 async def _work(
     host: AsyncHost,
     flows: Sequence[Flow],
-    teller: Teller,
+    teller: WorkerLines,
     concurrency: int,
     per_flow: dict[str, int],
     *,
@@ -164,7 +164,7 @@ async def _work(
 class Stopping:
     """What signals do: the first lets runs end, the second hands them back, the third leaves."""
 
-    def __init__(self, hand: Worker, task: asyncio.Task[Stats], teller: Teller) -> None:
+    def __init__(self, hand: Worker, task: asyncio.Task[Stats], teller: WorkerLines) -> None:
         self._hand = hand
         self._task = task
         self._teller = teller
@@ -193,7 +193,7 @@ class Stopping:
             os._exit(130)
 
 
-class Teller:
+class WorkerLines:
     """Tells of each run that is claimed, halts or ends, in a line."""
 
     def __init__(self, out: TextIO, *, as_json: bool) -> None:

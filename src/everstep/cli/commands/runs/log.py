@@ -29,7 +29,7 @@ from everstep.cli.view.text import (
 )
 from everstep.client.checkpoint_steps import RecordInfo
 from everstep.client.documents import Family
-from everstep.client.projection import Fold, Line, Log, inside
+from everstep.client.projection import Fold, Log, LogLine, inside
 from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
@@ -110,7 +110,7 @@ def _told(host: Host, run_id: str, pages: Iterable[list[CheckpointRecord]]) -> I
 def _write(
     host: Host, run_id: str, pages: Iterable[list[CheckpointRecord]], *, full: bool, is_whole: bool
 ) -> None:
-    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), Log(full=full), run_id)
+    teller = LogRows(host.state(run_id).plan, Lookup(host, run_id, ()), Log(full=full), run_id)
     is_narrow = (screen_width() or NARROW) < NARROW
     head = ["#", "time", "trigger", "step", "took", "result"]
     table = Table(head[:1] + head[2:] if is_narrow else head)
@@ -135,7 +135,7 @@ def _write(
     write(rows)
 
 
-class Teller:
+class LogRows:
     """Turns the pages of a log into rows, and knows what came before each."""
 
     def __init__(self, plan: Plan, lookup: Lookup, log: Log, run_id: str) -> None:
@@ -163,16 +163,16 @@ class Teller:
         for line in self._log.rest():
             yield from self._with_head(line)
 
-    def _with_head(self, line: Line | Fold) -> Iterator[list[Cell]]:
+    def _with_head(self, line: LogLine | Fold) -> Iterator[list[Cell]]:
         record, before = line.first if isinstance(line, Fold) else line.record, self._before
         if record is not before and before and record.base is not None and record.trigger is Trigger.FORK:
             yield [*[Cell("")] * 5, Cell(f"↑ shared with {record.parent_run_id}", dim=True)]
         yield from self.rows(line, is_new=record is not before)
         self._before = line.last if isinstance(line, Fold) else record
 
-    def rows(self, line: Line | Fold, *, is_new: bool) -> Iterator[list[Cell]]:
+    def rows(self, line: LogLine | Fold, *, is_new: bool) -> Iterator[list[Cell]]:
         """Return the row of a step; of a map's items, a row for all and one for each that failed."""
-        if isinstance(line, Line):
+        if isinstance(line, LogLine):
             text = said(line.step, self._lookup, self._log.maps, self._groups.outcome(line.step))
             if line.record.trigger is Trigger.MIGRATION:
                 text = _went_over(line.record)

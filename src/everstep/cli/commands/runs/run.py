@@ -15,7 +15,7 @@ import click
 
 from everstep import Flow, Host, Status
 from everstep.cli.args.inputs import gather_channel, gather_inputs
-from everstep.cli.args.loading import UNWIRED, Wired, load
+from everstep.cli.args.loading import UNWIRED, WaitServices, load
 from everstep.cli.args.options import (
     command_line,
     host_options,
@@ -254,7 +254,7 @@ class Opening(NamedTuple):
     store: str | None
     key_file: str | None = None
     base_url: str | None = None
-    wired: Wired = UNWIRED
+    wired: WaitServices = UNWIRED
     create: bool = True
 
     def host(self, on_event: Listener | None = None) -> Host:

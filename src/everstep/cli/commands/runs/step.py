@@ -10,7 +10,7 @@ import click
 
 from everstep import Host
 from everstep.cli.commands.runs.list import STATUS_COLOURS
-from everstep.cli.commands.runs.log import Teller
+from everstep.cli.commands.runs.log import LogRows
 from everstep.cli.view.lookup import Lookup, Pages
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import call_of, request_of
@@ -126,7 +126,7 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
     shown = shown if checkpoint is None else [checkpoint]
     is_first = checkpoint is None
     log = Log(full=whole or checkpoint is None)
-    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id)
+    teller = LogRows(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id)
     for line in chain(log.take(shown), log.rest()):
         if not is_first:
             click.echo()
@@ -284,7 +284,7 @@ def _write_inside(
     """Write the steps inside a visit to a flow, or inside one item, one line each."""
     base = base_of(step)
     log = Log(full=whole or map_of(base) is not None, below=step)
-    teller, table = Teller(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id), Table(())
+    teller, table = LogRows(host.state(run_id).plan, Lookup(host, run_id, ()), log, run_id), Table(())
     rows: list[list[Cell]] = []
     is_first = True
     for page in pages:

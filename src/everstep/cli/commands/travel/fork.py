@@ -72,7 +72,7 @@ def fork(
     """
     with looking_at(store, as_json=as_json) as host:
         run_id, place = find_place(host, run, at)
-        edits = Edits(host, run_id, place)
+        edits = EditOptions(host, run_id, place)
         info = host.fork(
             run_id,
             at=place,
@@ -93,7 +93,7 @@ def fork(
     click.echo(f"forked from {info.parent_run_id}@{info.forked_at}; continue with: {again}", err=True)
 
 
-class Edits:
+class EditOptions:
     """Reads NAME=VALUE with a view to what the run holds now."""
 
     def __init__(self, host: Host, run_id: str, at: int | str | None) -> None:

@@ -20,7 +20,7 @@ from everstep.cli.args.options import (
     who,
     who_options,
 )
-from everstep.cli.commands.waits.ask import Given, Later, answer_of, ask, introduce
+from everstep.cli.commands.waits.ask import GivenAnswer, Later, answer_of, ask, introduce
 from everstep.cli.view.text import write_json
 from everstep.cli.view.waits import find_wait, how_to_answer, rough, settled, short, wait_json, waits_of
 from everstep.client.views import WaitInfo
@@ -87,7 +87,7 @@ def answer(
       everstep answer 8e75d88e --reissue --ttl 2d
     """
     one, other = _either(approves, "--approve", "--reject"), _either(says_yes, "--yes", "--no")
-    given = Given(words, one, other, chosen, text, file)
+    given = GivenAnswer(words, one, other, chosen, text, file)
     given.check()
     _check_acts(given, fire=fire, reissue=reissue, revoke=revoke)
     if (ttl is not None or multi_use or metadata is not None) and not reissue:
@@ -124,7 +124,7 @@ def _either(said: tuple[bool, ...], yes: str, no: str) -> bool | None:
     return said[0] if said else None
 
 
-def _check_acts(given: Given, *, fire: bool, reissue: bool, revoke: bool) -> None:
+def _check_acts(given: GivenAnswer, *, fire: bool, reissue: bool, revoke: bool) -> None:
     acts = [n for n, on in (("--fire", fire), ("--reissue", reissue), ("--revoke", revoke)) if on]
     if len(acts) + len(given.ways) > 1:
         raise BadRequest(f"{' and '.join([*acts, *given.ways])} do not go together.", fix="Give one.")
@@ -152,7 +152,9 @@ def _read_token(file: str | None) -> str:
     return str(token).strip()
 
 
-def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | None, *, as_json: bool) -> None:
+def _answer(
+    host: Host, name: str, wait: WaitInfo, given: GivenAnswer, store: str | None, *, as_json: bool
+) -> None:
     if given.ways and wait.kind == "timer" and wait.status is WaitStatus.OPEN:
         command, _ = how_to_answer(wait, store)
         raise BadRequest(f"{wait.node!r} waits for a time, not for an answer.", fix=f"Use --fire. {command}")
@@ -184,7 +186,7 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
             return
 
 
-def _check_settles(wait: WaitInfo, given: Given, store: str | None) -> None:
+def _check_settles(wait: WaitInfo, given: GivenAnswer, store: str | None) -> None:
     """Refer an answer to an effect that never reported to `everstep settle`."""
     said = answer_of(wait, given) if given.words is not None or given.file not in (None, "-") else {}
     if given.file == "-" or (isinstance(said, dict) and said.keys() & {"done", "rerun"}):

@@ -23,7 +23,7 @@ _YES = {"y", "yes", "true", "on", "ok", "approve", "approved"}
 _NO = {"n", "no", "false", "off", "reject", "rejected"}
 
 
-class Given(NamedTuple):
+class GivenAnswer(NamedTuple):
     """What the command line says of an answer."""
 
     words: str | None = None
@@ -52,7 +52,7 @@ class Given(NamedTuple):
             raise BadRequest(f"{' and '.join(self.ways)} are two answers.", fix="Give one.")
 
 
-def answer_of(wait: WaitInfo, given: Given) -> Any:
+def answer_of(wait: WaitInfo, given: GivenAnswer) -> Any:
     """Return the answer that was given, as the wait takes it."""
     if given.file is not None:
         return _read_json(given.file)
@@ -76,7 +76,7 @@ def _is_own(wait: WaitInfo) -> bool:
     return wait.kind not in KINDS or wait.kind == "settle"
 
 
-def _refuse_unless(wait: WaitInfo, is_fit: bool, given: Given) -> None:
+def _refuse_unless(wait: WaitInfo, is_fit: bool, given: GivenAnswer) -> None:
     if not is_fit:
         flags = kind_of(wait.kind).flags
         fix = f"Use {flags}." if flags else "Write the answer as JSON."
@@ -166,7 +166,7 @@ def context_lines(context: Any) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
-def ask(wait: WaitInfo, given: Given) -> Any:
+def ask(wait: WaitInfo, given: GivenAnswer) -> Any:
     """Ask for an answer in the form that its kind needs, on a terminal."""
     if wait.options:
         return _ask_choice(wait)
@@ -283,7 +283,7 @@ def _answer_all(host: Host, waits: Iterable[WaitInfo]) -> bool:
 def _answer(host: Host, wait: WaitInfo) -> None:
     while True:
         try:
-            given = ask(wait, Given())
+            given = ask(wait, GivenAnswer())
             names_itself = isinstance(given, dict) and bool(given.get("approver"))
             host.answer(wait.id, given, by=None if names_itself else who()["by"])
         except AnswerInvalid as error:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from everstep.frontends.dot.resolve import Digraph, Node
+from everstep.frontends.dot.resolve import Digraph, ResolvedNode
 from everstep.frontends.pipelines.findings import Findings
 from everstep.frontends.pipelines.kinds import Kinds
-from everstep.frontends.pipelines.regions import Level, Region, TooEntangled, Wiring
+from everstep.frontends.pipelines.regions import Region, RegionLevel, TooEntangled, Wiring
 from everstep.graph.check.diagnostics import Severity
 
 DEEPEST: Final = 20
@@ -90,10 +90,10 @@ class Nesting:
     def __init__(self, digraph: Digraph, wiring: Wiring) -> None:
         self._nodes = digraph.nodes
         self._wiring = wiring
-        self._levels: dict[tuple[str, str], Level] = {}
+        self._levels: dict[tuple[str, str], RegionLevel] = {}
         self._sizes: dict[tuple[str, str], int] = {}
         self._open: list[str] = []
-        self.problem: tuple[str, Node, str, str] | None = None
+        self.problem: tuple[str, ResolvedNode, str, str] | None = None
         """Why the branches cannot be laid out, if so."""
 
     def regions(self, start: str | None) -> list[Region]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
-from everstep.frontends.dot.resolve import Digraph, Node
+from everstep.frontends.dot.resolve import Digraph, ResolvedNode
 from everstep.frontends.pipelines.findings import Findings
 from everstep.frontends.pipelines.kinds import KINDS, TYPES, Dialect, Kinds
 from everstep.frontends.pipelines.lint.branches import lint_branches
@@ -161,13 +161,13 @@ class _Names:
                 self._findings.error("pipeline.unknown_handler", node, message, fix, "type")
         self._check_targets()
 
-    def _check_name(self, node: Node) -> None:
+    def _check_name(self, node: ResolvedNode) -> None:
         if not NAME.fullmatch(name_of(node.id)):
             message = f"{node.id!r:.80} cannot be the name of a step."
             fix = "Use letters, digits, . _ - in an id, and put words for people into a label."
             self._findings.error("pipeline.bad_id", node, message, fix)
 
-    def _say_again(self, node: Node) -> None:
+    def _say_again(self, node: ResolvedNode) -> None:
         place = self._digraph.source.place(node.declared_again_at or 0)
         message = f"{node.id!r} is declared again in line {place.line}, with another value for an attribute."
         fix = "Give the second one an id of its own, or put everything into one statement."

@@ -13,7 +13,7 @@ from typing import Final
 
 from everstep.errors import BadRequest, DotError
 from everstep.frontends.dot.conditions import parse_condition
-from everstep.frontends.dot.resolve import Digraph, Edge, Node
+from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
 from everstep.frontends.dot.source import problems_of
 from everstep.frontends.dot.stylesheet import is_inline, parse_stylesheet
 from everstep.frontends.pipelines.findings import Findings
@@ -28,7 +28,7 @@ from everstep.frontends.pipelines.vocabulary import (
     GRAPHVIZ,
     NODE_ATTRIBUTES,
     ROUTES,
-    Attribute,
+    AttributeRule,
     value_of,
 )
 from everstep.model.budgets import Budget
@@ -76,7 +76,7 @@ class _Values:
         for edge in self._digraph.edges:
             self._check(edge, EDGE_ATTRIBUTES)
 
-    def _check(self, about: Node | Edge | None, known: Mapping[str, Attribute]) -> None:
+    def _check(self, about: ResolvedNode | Edge | None, known: Mapping[str, AttributeRule]) -> None:
         attributes = self._digraph.attributes if about is None else about.attributes
         for key in attributes:
             wanted = known.get(key)
@@ -96,7 +96,7 @@ class _Values:
             said = error.message[:1].upper() + error.message[1:]
             self._findings.error("pipeline.value", None, said, error.fix, key)
 
-    def _check_value(self, about: Node | Edge | None, key: str, wanted: Attribute) -> None:
+    def _check_value(self, about: ResolvedNode | Edge | None, key: str, wanted: AttributeRule) -> None:
         attributes = self._digraph.attributes if about is None else about.attributes
         try:
             value = value_of(attributes, key, wanted)
@@ -121,13 +121,13 @@ class _Values:
                 "pipeline.value", about, message, "Write another value, or leave it out.", key
             )
 
-    def _say_high(self, about: Node | Edge | None, key: str, number: float) -> None:
+    def _say_high(self, about: ResolvedNode | Edge | None, key: str, number: float) -> None:
         if self._is_new(about, key):
             message = f"{key} is {number:g}: a stage that always fails is run {number + 1:g} times."
             fix = "Leave it if that is meant."
             self._findings.info("pipeline.high_retry_count", about, message, fix, key)
 
-    def _check_fidelity(self, about: Node | Edge | None, key: str) -> None:
+    def _check_fidelity(self, about: ResolvedNode | Edge | None, key: str) -> None:
         attributes = self._digraph.attributes if about is None else about.attributes
         said = attributes.text(key, "").strip()
         if said and said not in FIDELITIES and self._is_new(about, key):
@@ -135,7 +135,9 @@ class _Values:
             fix = f"Write one of {', '.join(FIDELITIES)}."
             self._findings.warning("pipeline.fidelity", about, message, fix, key)
 
-    def _check_name(self, about: Node | Edge | None, key: str, known: Mapping[str, Attribute]) -> None:
+    def _check_name(
+        self, about: ResolvedNode | Edge | None, key: str, known: Mapping[str, AttributeRule]
+    ) -> None:
         if key.lower() in GRAPHVIZ and key.lower() not in known:
             return
         if (id(known), key) not in self._meant:
@@ -148,7 +150,7 @@ class _Values:
                 "pipeline.unknown_attribute", about, message, f"Did you mean {meant!r}?", key
             )
 
-    def _is_new(self, about: Node | Edge | None, key: str) -> bool:
+    def _is_new(self, about: ResolvedNode | Edge | None, key: str) -> bool:
         attributes = self._digraph.attributes if about is None else about.attributes
         place = attributes.place(key)
         is_new = place not in self._seen
@@ -156,7 +158,7 @@ class _Values:
         return is_new
 
 
-def _lint_node(node: Node, kinds: Kinds, digraph: Digraph, findings: Findings) -> None:
+def _lint_node(node: ResolvedNode, kinds: Kinds, digraph: Digraph, findings: Findings) -> None:
     attributes = node.attributes
     for key in _SPOKEN:
         if key in attributes and len(attributes[key].text) > LONGEST_PROMPT // 4:
@@ -174,7 +176,7 @@ def _lint_node(node: Node, kinds: Kinds, digraph: Digraph, findings: Findings) -
         findings.warning("pipeline.gate_retry", node, message, fix, "goal_gate")
 
 
-def _lint_simulation(node: Node, findings: Findings) -> None:
+def _lint_simulation(node: ResolvedNode, findings: Findings) -> None:
     said = node.attributes.text("simulate", "")
     for word in re.split("[,/]", said) if said.strip() else ():
         if StageStatus.read(word) is None:
@@ -184,7 +186,7 @@ def _lint_simulation(node: Node, findings: Findings) -> None:
             return
 
 
-def _lint_work(node: Node, kind: str, findings: Findings, *, has_tools: bool) -> None:
+def _lint_work(node: ResolvedNode, kind: str, findings: Findings, *, has_tools: bool) -> None:
     """Check that a node without a handler of the caller's own says what it does."""
     attributes = node.attributes
     has_words = any(attributes.text(key, "").strip() for key in ("prompt", "goal", "label"))
@@ -205,7 +207,7 @@ def _lint_work(node: Node, kind: str, findings: Findings, *, has_tools: bool) ->
         _lint_tool(node, findings, has_tools=has_tools)
 
 
-def _lint_tool(node: Node, findings: Findings, *, has_tools: bool) -> None:
+def _lint_tool(node: ResolvedNode, findings: Findings, *, has_tools: bool) -> None:
     if not node.attributes.text("tool_command", "").strip():
         message = f"The tool {node.id!r} has no command."
         findings.error("pipeline.no_command", node, message, "Set tool_command.")
@@ -215,7 +217,7 @@ def _lint_tool(node: Node, findings: Findings, *, has_tools: bool) -> None:
         findings.error("pipeline.tools", node, message, fix, "tool_command")
 
 
-def _lint_join(node: Node, branches: int, findings: Findings) -> None:
+def _lint_join(node: ResolvedNode, branches: int, findings: Findings) -> None:
     policy = node.attributes.text("join_policy", "").strip()
     try:
         k = node.attributes.integer("k", None)

@@ -24,7 +24,7 @@ from everstep.frontends.dot.conditions import (
     parse_condition,
 )
 from everstep.frontends.dot.judging import MISSING, evaluate
-from everstep.frontends.dot.resolve import Digraph, Edge, Node
+from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
 from everstep.frontends.dot.source import Passage, problems_of
 from everstep.frontends.pipelines.choice import Way, with_statuses
 from everstep.frontends.pipelines.findings import Findings
@@ -128,7 +128,7 @@ def _lint_bare_word(comparison: Comparison, edge: Edge, passage: Passage, findin
     findings.take([problem], edge, code="pipeline.bare_word")
 
 
-def _lint_cover(node: Node, edges: list[Edge], findings: Findings) -> None:
+def _lint_cover(node: ResolvedNode, edges: list[Edge], findings: Findings) -> None:
     """Say so if a stage can succeed and then have no edge to take."""
     said = [edge.attributes for edge in edges]
     if not said or any(node.attributes.text(key, "").strip() for key in ROUTES):
@@ -210,7 +210,7 @@ def _may_hold_for_failure(condition: Condition) -> bool:
     return evaluate(condition, lambda key: status if key in _STATUS_KEYS else MISSING)
 
 
-def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
+def _lint_choices(node: ResolvedNode, edges: list[Edge], findings: Findings) -> None:
     """Check that each choice of a person has a key and a label of its own."""
     keys: dict[str, str] = {}
     for edge in edges:

@@ -59,7 +59,7 @@ class _Process:
 _process = _Process()
 
 
-class Written(NamedTuple):
+class WriteReply(NamedTuple):
     """What a server says of a write."""
 
     tag: str
@@ -201,13 +201,13 @@ class Cloud:
         if pool is not None:
             pool.shutdown(wait=False)
 
-    def _write(self, name: str, data: bytes, mode: Any) -> Written | None:
+    def _write(self, name: str, data: bytes, mode: Any) -> WriteReply | None:
         """Write under a condition; none if it did not hold."""
         key = self._key(name)
         # A server may say of a swap that the object is not there.
         refusals = (AlreadyExistsError,) if mode == "create" else (PreconditionError, FileNotFoundError)
 
-        def write() -> Written | None:
+        def write() -> WriteReply | None:
             try:
                 done = obstore.put(self._once, key, data, mode=mode)
             except (BaseError, FileNotFoundError) as error:
@@ -217,7 +217,7 @@ class Cloud:
                 if said.is_no_bucket or not isinstance(error, refusals):
                     raise
                 return None
-            return Written(_tag(done["e_tag"], done["version"]), done["version"])
+            return WriteReply(_tag(done["e_tag"], done["version"]), done["version"])
 
         for _ in range(_CONFLICTS):
             try:
@@ -279,7 +279,7 @@ class Cloud:
         self.is_versioned = swapped.version is not None and self.address.kind == "s3"
         self._is_checked = True
 
-    def _swapped_under_conditions(self, name: str, first: Written) -> Written | None:
+    def _swapped_under_conditions(self, name: str, first: WriteReply) -> WriteReply | None:
         """Try every condition on an object; none if one does not count."""
         if self._write(name, b"second", "create") is not None:
             return None

@@ -18,7 +18,7 @@ from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import Look, RunListing
-from everstep.stores.objects.logs import Line
+from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.store import ObjectStore
 from everstep.stores.objects.watch import BucketWatch
 
@@ -111,7 +111,7 @@ class BulkListing(RunListing):
             return super()._looking(many)
         ends = self._repository.ends()
 
-        def look(run_id: str) -> Line:
+        def look(run_id: str) -> RunLine:
             line, end = self._lines.known(run_id), ends.get(names.quoted(run_id), 0)
             if end and (line.head is None or line.head.place < end):
                 self._lines.see(line, end)
