@@ -25,17 +25,17 @@ WIDEST = 80
 
 def drawing(package: Path) -> str:
     """Return the imports between the layers of `package`, and what each of its rooms says of itself."""
-    edges = without_shortcuts(layer_imports(package))
+    imports = layer_imports(package)
+    edges = without_shortcuts(imports)
     arrows = "\n".join(
         f"  {layer} --> {' & '.join(sorted(below))}" for layer, below in sorted(edges.items()) if below
     )
-    rooms = "\n".join(room_lines(package))
+    rooms = "\n".join(room_lines(package, imports))
     return f"```mermaid\nflowchart BT\n{arrows}\n```\n\n```text\n{rooms}\n```\n"
 
 
-def room_lines(package: Path) -> Iterator[str]:
+def room_lines(package: Path, edges: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield a line for each room, the lowest layer first: its name, indented by its level, and what it is."""
-    edges = layer_imports(package)
     heights = {layer: len(reachable(edges, layer)) for layer in edges}
     files = [*(package / f"{name}.py" for name in MODULES), *package.rglob("__init__.py")]
     rooms = {file: file.relative_to(package).with_suffix("").parts for file in files}
