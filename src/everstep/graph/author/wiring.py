@@ -397,7 +397,8 @@ def _check_visits(chain: Chain) -> None:
     for part in chain.parts:
         for leaf in _leaves(part):
             if id(leaf) in seen:
-                fix = "For a loop use a gate, or ctx.next_task."
+                back = f"[..., last >> {leaf.name}]"
+                fix = f"Let the way back be an edge of its own, and a gate in the loop end it: {back}."
                 raise BadRequest(f"a chain comes to {leaf.name!r} twice.", fix=fix)
         seen.update(id(leaf) for leaf in _leaves(part))
 
