@@ -75,7 +75,8 @@ MORE_TESTS = (
 """The others that need nothing outside the core."""
 
 NEED_MORE = (
-    "postgres or redis or s3 or github or a_fork_and or a_fork_interrupted or an_erased_run_takes or rules_leave_whole"
+    "postgres or redis or s3 or github"
+    " or a_fork_and or a_fork_interrupted or an_erased_run_takes or rules_leave_whole"
 )
 """Which of them are about other stores, or travel and remove runs."""
 
