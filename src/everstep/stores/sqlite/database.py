@@ -142,7 +142,7 @@ def _use_wal(connection: apsw.Connection, path: Path) -> None:
 
 
 def _newest() -> int:
-    return max(int(file.name[:4]) for file in (_HERE / "migrations").glob("[0-9]*.sql"))
+    return migrations()[-1][0]
 
 
 def _schema_version(connection: apsw.Connection, path: Path) -> int:
