@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.architecture.sources import everstep_sources
 
 
-@pytest.fixture(scope="package", autouse=True)
-def sources() -> Iterator[None]:
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Let go of the parsed sources after the last of these tests: they are a million objects."""
-    yield
-    everstep_sources.cache_clear()
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        everstep_sources.cache_clear()
