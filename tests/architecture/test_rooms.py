@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 
 from tests.architecture.sources import ROOT, Source, everstep_sources
-from tests.architecture.test_layers import BETWEEN_ROOMS, imported_names
+from tests.architecture.test_layers import BETWEEN_ROOMS, MAY_IMPORT, imported_names
 
 MOST_MODULES = 20
 """How many modules a folder may show."""
+MOST_ROOMS = 12
+"""How many folders a folder may show."""
 
 APART = re.compile(r"\bApart\b")
 """How a module with one importer begins to say why it is not a part of that."""
@@ -34,15 +36,30 @@ def module_of(source: Source) -> str:
 
 
 def crowded(paths: Iterable[str]) -> Iterator[str]:
-    """Name each folder that shows more modules than one can take in."""
-    folders: dict[str, list[str]] = defaultdict(list)
+    """Name each folder that shows more modules or more folders than one can take in."""
+    modules: dict[str, set[str]] = defaultdict(set)
+    rooms: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name != "__init__.py":
-            folders[folder].append(name)
-    for folder, names in sorted(folders.items()):
-        if len(names) > MOST_MODULES:
-            yield f"{folder} shows {len(names)} modules; find the rooms in it"
+            modules[folder].add(name)
+        while folder:
+            outer, _, room = folder.rpartition("/")
+            rooms[outer].add(room)
+            folder = outer
+    for folder in sorted(modules.keys() | rooms.keys()):
+        if len(modules[folder]) > MOST_MODULES:
+            yield f"{folder} shows {len(modules[folder])} modules; find the rooms in it"
+        if len(rooms[folder]) > MOST_ROOMS:
+            yield f"{folder} shows {len(rooms[folder])} folders; find the rooms in it"
+
+
+def unopened(paths: Iterable[str]) -> Iterator[str]:
+    """Name each folder with modules that is no package: no table and no check knows it as a room."""
+    listed = set(paths)
+    for folder in sorted({path.rpartition("/")[0] for path in listed} - {""}):
+        if f"{folder}/__init__.py" not in listed:
+            yield f"{folder} has no __init__.py; let it open with what is in it"
 
 
 def silent(sources: Iterable[Source]) -> Iterator[str]:
@@ -65,6 +82,19 @@ def silent(sources: Iterable[Source]) -> Iterator[str]:
             "." in room and set(NAME.findall(said[1])) != rooms_of(room)
         ):
             yield f"{source.at(1)}: say what it may import: May import what `stores` may, and of its rooms …"
+        elif "." not in room and (wrong := named_layers(said[1]) - layers_of(room)):
+            yield f"{source.at(1)}: it may not import {', '.join(sorted(wrong))}"
+
+
+def named_layers(said: str) -> set[str]:
+    """Return the layers that a sentence says may be imported; what is reached through another is not."""
+    direct = re.sub(r"\w+ only through.*", "", said)
+    return set(re.findall(r"\w+", direct)) & MAY_IMPORT.keys()
+
+
+def layers_of(layer: str) -> set[str]:
+    """Return the layers that a layer may import something of."""
+    return {entry.split(".")[0] for entry in MAY_IMPORT.get(layer, ())}
 
 
 def rooms_of(room: str) -> set[str]:
@@ -143,6 +173,16 @@ def test_no_folder_shows_more_modules_than_one_can_take_in() -> None:
     assert list(crowded(source.path for source in everstep_sources())) == []
 
 
+def test_every_folder_with_modules_is_a_package() -> None:
+    assert list(unopened(source.path for source in everstep_sources())) == []
+
+
+def test_a_folder_that_is_no_package_is_found() -> None:
+    room = ["runtime/__init__.py", "runtime/attic/one.py", "runtime/attic/two.py"]
+    assert list(unopened(room)) == ["runtime/attic has no __init__.py; let it open with what is in it"]
+    assert list(unopened([*room, "runtime/attic/__init__.py", "errors.py"])) == []
+
+
 def test_no_folder_of_tests_shows_more_modules_than_one_can_take_in() -> None:
     tests = ROOT / "tests"
     assert list(crowded(path.relative_to(ROOT).as_posix() for path in tests.rglob("*.py"))) == []
@@ -209,6 +249,9 @@ def test_a_crowded_folder_is_found() -> None:
     many = [f"store/m{k}.py" for k in range(MOST_MODULES + 1)]
     assert list(crowded(many)) == [f"store shows {MOST_MODULES + 1} modules; find the rooms in it"]
     assert list(crowded(many[:-1])) == []
+    rooms = [f"store/r{k}/one.py" for k in range(MOST_ROOMS + 1)]
+    assert list(crowded(rooms)) == [f"store shows {MOST_ROOMS + 1} folders; find the rooms in it"]
+    assert list(crowded(rooms[:-1])) == []
 
 
 @pytest.mark.parametrize(
@@ -234,3 +277,18 @@ def test_a_silent_package_is_found(text: str, missing: list[str]) -> None:
         True for _ in missing
     ]
     assert all(part in finding for part, finding in zip(missing, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("nothing but `cli`", 1),
+        ("errors, graph and model", 1),
+        ("errors, model and ports; a client only through a host", 0),
+        ("errors, and cli only through the registry", 0),
+    ],
+)
+def test_a_layer_that_says_it_may_import_what_it_may_not_is_found(said: str, found: int) -> None:
+    text = f'"""Stores. Read `a` first. May import {said}."""'
+    listed = [Source("stores/__init__.py", text), Source("stores/a.py", "")]
+    assert len(list(silent(listed))) == found

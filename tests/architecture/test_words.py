@@ -53,12 +53,13 @@ LEFT: dict[str, int] = {}
 
 
 def banned_words(path: str, text: str) -> Iterator[str]:
-    """Name each line of a file, and the file itself, with a word that is not used here."""
-    for found in BANNED.finditer(Path(path).stem):
+    """Name each word of a file, of its name and of the folders it is in that is not used here."""
+    for found in BANNED.finditer(path):
         yield f"{path}: {found[0]} in the name of the file"
     for number, line in enumerate(text.splitlines(), 1):
-        if (found_in_line := BANNED.search(line)) and (path, found_in_line[0]) not in KEPT:
-            yield f"{path}:{number}: {found_in_line[0]}"
+        for found in BANNED.finditer(line):
+            if (path, found[0]) not in KEPT:
+                yield f"{path}:{number}: {found[0]}"
 
 
 def own_files() -> Iterator[Path]:
@@ -66,7 +67,8 @@ def own_files() -> Iterator[Path]:
         start = ROOT / name
         for path in [start] if start.is_file() else sorted(start.rglob("*")):
             place = path.relative_to(ROOT).as_posix()
-            if path.suffix in KINDS and not any(part in place for part in AS_THEY_WERE_WRITTEN):
+            is_text = path.suffix in KINDS or (not path.suffix and name == "scripts" and path.is_file())
+            if is_text and not any(part in place for part in AS_THEY_WERE_WRITTEN):
                 yield path
 
 
@@ -99,11 +101,17 @@ def test_no_file_has_a_word_that_is_not_used_here() -> None:
         ("src/a.sql", f"-- Runs that {STEMS[1]} should drive."),
         ("tests/unit/a.py", f"def test_{STEMS[6]}_calls_are_counted(): ..."),
         (f"tests/unit/test_{STEMS[6]}_calls.py", ""),
+        (f"src/everstep/runtime/{STEMS[2]}/a.py", ""),
+        ("src/everstep/testing/__init__.py", f'x = "{STEMS[2].upper()}", "{STEMS[0]} asks"'),
     ],
 )
 def test_a_banned_word_is_found(path: str, text: str) -> None:
     [finding] = banned_words(path, text)
     assert finding.startswith(path)
+
+
+def test_scripts_are_read_whatever_their_names_end_with() -> None:
+    assert {path for path in (ROOT / "scripts").iterdir() if path.is_file()} <= set(own_files())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +135,10 @@ FRONT_ENDS = [
     "dot",
 ]
 FRONT_ENDS += ["digraph", "graphviz", "interviewer", "interviewers", "scored"]
-OF_FRONT_ENDS = words_by_themselves(FRONT_ENDS)
+LONG = "pipeline|phase|backend|codergen|langgraph|digraph|graphviz|interviewer"
+GLUED = rf"(?i:(?<=[a-z])(?:{LONG})|\b(?:{LONG})(?=[a-z])|\bdot(?=(?!t|s\b)[a-z]))"
+"""The same inside longer words; `dot` only where one begins with it, and not in `dotted`."""
+OF_FRONT_ENDS = re.compile(f"{words_by_themselves(FRONT_ENDS).pattern}|{GLUED}")
 DRAWS = ("graph/draw/", {"dot", "digraph", "graphviz"})
 """A flow is drawn as text for Graphviz; which front end reads such text is unknown there."""
 STORED = ("runtime/retention/summaries.py", "phases")
@@ -138,7 +149,7 @@ def words_of_front_ends(source: Source) -> Iterator[str]:
     """Name each line of the core, and the module itself, that has a word of one front end."""
     if source.layer not in CORE:
         return
-    lines = enumerate([Path(source.path).stem, *source.text.splitlines()])
+    lines = enumerate([source.path, *source.text.splitlines()])
     for number, line in lines:
         for found in OF_FRONT_ENDS.findall(line):
             word = found.lower()
@@ -163,6 +174,10 @@ def test_the_core_has_no_word_of_a_front_end() -> None:
         ("engine/state.py", '"""What a backend has done."""'),
         ("runtime/runs.py", "# As LangGraph has it."),
         ("runtime/phases.py", ""),
+        ("runtime/pipelines/one.py", ""),
+        ("runtime/runs.py", "subpipelines_ = 1"),
+        ("runtime/runs.py", "dotfile = 2"),
+        ("runtime/runs.py", "PIPELINENAME = 3"),
         ("runtime/retention/summaries.py", "phases_left: int"),
         ("graph/check/structure.py", 'log.warning("no edge of the digraph leads to %s", name)'),
     ],
@@ -189,10 +204,10 @@ def late_events(source: Source) -> Iterator[str]:
     for node in source.nodes:
         match node:
             case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="log"), attr=level),
+                func=ast.Attribute(attr="debug" | "info" | "warning" | "error" | "exception" as level),
                 args=[ast.Constant(value=str(text)), *_],
             ) if re.match(r"(?:the|a|an|this|cannot|could not)\b", text, re.IGNORECASE):
-                yield f"{source.at(node.lineno)}: log.{level} says the event late: {text}"
+                yield f"{source.at(node.lineno)}: {level} says the event late: {text}"
 
 
 def test_a_log_line_says_the_event_first() -> None:
@@ -204,4 +219,5 @@ def test_a_log_line_that_says_the_event_late_is_found() -> None:
     late = 'log.warning("the store cannot take %s, and is asked again: %s", what, error)'
     first = 'log.warning("store unavailable (%s); retrying: %s", what, error)'
     [finding] = late_events(Source("runtime/a.py", f"{late}\n{first}"))
-    assert finding.startswith("src/everstep/runtime/a.py:1: log.warning")
+    assert finding.startswith("src/everstep/runtime/a.py:1: warning")
+    assert len(list(late_events(Source("runtime/a.py", f"self._{late}\n{first}")))) == 1
