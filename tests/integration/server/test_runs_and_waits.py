@@ -106,6 +106,21 @@ async def test_a_halted_run_can_be_cancelled(s: Serving) -> None:
 
 
 @served()
+async def test_what_has_no_body_but_a_signature_reads_it_and_refuses_anything_else(s: Serving) -> None:
+    for run_id in ("A1", "A2"):
+        await s.host.run(cool_down, run_id=run_id)
+    for action in ("/runs/A1/cancel", "/runs/A1/unpin", "/runs/A1/ack", "/breakers/mail/reset"):
+        for body in ({"by": 3}, {"bogus": 1}, [1], "x"):
+            assert code_of(await s.client.post(action, json=body)) == (400, "request.invalid"), (action, body)
+    assert (await s.host.info("A1")).status == "halted"
+    signature = {"by": "Ann", "comment": "withdrawn"}
+    assert (await s.client.post("/runs/A1/cancel", json=signature)).status_code == 200
+    assert (await s.client.post("/runs/A2/cancel", headers={"Everstep-By": "Bo"})).status_code == 200
+    acts = [(await s.host.history(run_id))[-1].act for run_id in ("A1", "A2")]
+    assert [act and (act.by, act.comment) for act in acts] == [("Ann", "withdrawn"), ("Bo", "")]
+
+
+@served()
 async def test_a_run_that_another_process_has_is_refused_at_once(s: Serving) -> None:
     await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 1}, "run_id": "A1"})
     store = s.host.durability.checkpoint_store

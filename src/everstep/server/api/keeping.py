@@ -10,7 +10,7 @@ from everstep.model.shapes import LONGEST_TEXT
 from everstep.server.bodies import cut, read_struct, who_of
 from everstep.server.checks import run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Pin
+from everstep.server.shapes import Pin, Signed
 from everstep.server.wire import answer
 
 
@@ -27,12 +27,16 @@ async def pin(service: Service, request: Request) -> Response:
 
 async def unpin(service: Service, request: Request) -> Response:
     """Let retention apply to a run again."""
-    return answer(await service.host.retention.unpin(run_id_of(request), **who_of(request)))
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    return answer(await service.host.retention.unpin(run_id, **who_of(request, body)))
 
 
 async def ack(service: Service, request: Request) -> Response:
     """Note that the result of a run was taken."""
-    return answer(await service.host.retention.ack(run_id_of(request), **who_of(request)))
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    return answer(await service.host.retention.ack(run_id, **who_of(request, body)))
 
 
 async def erase(service: Service, request: Request) -> Response:

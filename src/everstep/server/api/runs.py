@@ -16,7 +16,7 @@ from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of
 from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Start, State, Workers
+from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Signed, Start, State, Workers
 from everstep.server.wire import answer
 
 
@@ -76,7 +76,8 @@ async def state(service: Service, request: Request) -> Response:
 async def cancel(service: Service, request: Request) -> Response:
     """Cancel a run."""
     run_id = run_id_of(request)
-    status = await service.host.cancel(run_id, **who_of(request))
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    status = await service.host.cancel(run_id, **who_of(request, body))
     return answer(Cancelled(run_id=run_id, status=status))
 
 
