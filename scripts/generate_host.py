@@ -44,11 +44,10 @@ USED_BY_HOST = {
     "suppress": "contextlib",
     "TracebackType": "types",
     "TYPE_CHECKING": "typing",
-    "Any": "typing",
     "Self": "typing",
     "AsyncHost": "everstep.client.host",
     "Lanes": "everstep.client.lanes",
-    "moved_call": "everstep.client.moved",
+    "with_moved_calls": "everstep.client.moved",
     "BadRequest": "everstep.errors",
 }
 """What the bodies need when they are called."""
@@ -78,11 +77,6 @@ TAIL = """
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    if not TYPE_CHECKING:  # type checkers name what is not there; at run time 0.1's names still work
-
-        def __getattr__(self, name: str) -> Any:
-            return moved_call(self, name)
 """
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -249,7 +243,8 @@ def _host(host: Module) -> str:
     calls = _calls(host, names)
     start = calls.index("    @property\n    def clock")
     body = f"{calls[:start]}{groups}\n{calls[start:]}{TAIL}"
-    return f"{HOST_OPENING}{names.lines()}{NEXT_EVENT}\n\nclass Host:\n{_docstring(host.cls, '    ')}\n{body}"
+    opening = f"{HOST_OPENING}{names.lines()}{NEXT_EVENT}\n\n@with_moved_calls\nclass Host:\n"
+    return f"{opening}{_docstring(host.cls, '    ')}\n{body}"
 
 
 def generate() -> dict[Path, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from everstep.client.moved import moved_call
+from everstep.client.moved import with_moved_calls
 from everstep.client.parts import CallGroup, Parts, check_limit
 from everstep.client.record_events import Tailing
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
@@ -82,6 +82,7 @@ else:
     fork = on_demand("everstep.runtime.travel.fork:fork")
 
 
+@with_moved_calls
 class AsyncHost:
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`.
 
@@ -600,11 +601,6 @@ class AsyncHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    if not TYPE_CHECKING:  # type checkers name what is not there; at run time 0.1's names still work
-
-        def __getattr__(self, name: str) -> Any:
-            return moved_call(self, name)
 
 
 def _scheme(url: str) -> str:

@@ -5,10 +5,14 @@ Apart from the hosts because both need it, and because it goes as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 from warnings import warn
+
+H = TypeVar("H")
 
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "debug": ("bisect", "diff", "recall", "replay"),
@@ -25,11 +29,48 @@ MOVED_CALLS: Mapping[str, str] = {
 """What was an attribute of a host in 0.1, and where it is now."""
 
 
-def moved_call(host: object, name: str) -> Any:
-    """Return what a host had under this name in 0.1, with a warning that names its place."""
-    place = MOVED_CALLS.get(name)
-    if place is None:
-        raise AttributeError(f"{type(host).__name__!r} object has no attribute {name!r}")
-    message = f"host.{name} is host.{place} now; the old name works until everstep 0.3."
-    warn(message, DeprecationWarning, stacklevel=3)
-    return attrgetter(place)(host)
+class MovedCall:
+    """A call under the name that a host had it by in 0.1. It warns when it is used on a host.
+
+    Of the class it is a function, so that `Host.pin`, `super().pin(...)` and `create_autospec(Host)` work.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._group, _, self._name = place.partition(".")
+
+    def __get__(self, host: object, owner: type) -> Any:
+        if host is None:
+            return self._of_class(owner)
+        return self._of_host(host)
+
+    def _of_host(self, host: object) -> Any:
+        message = f"host.{self._name} is host.{self._place} now; the old name works until everstep 0.3."
+        warn(message, DeprecationWarning, stacklevel=3)
+        return attrgetter(self._place)(host)
+
+    def _of_class(self, owner: type) -> Any:
+        group = getattr(owner, self._group)
+        if isinstance(group, property):
+            group = get_type_hints(group.fget)["return"]
+        call = getattr(group, self._name)
+        return self._function(call) if inspect.isfunction(call) else call
+
+    def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def moved(host: object, *args: Any, **options: Any) -> Any:
+            return self._of_host(host)(*args, **options)
+
+        async def awaited(host: object, *args: Any, **options: Any) -> Any:
+            return await self._of_host(host)(*args, **options)
+
+        made = wraps(call)(awaited if inspect.iscoroutinefunction(call) else moved)
+        _, *others = inspect.signature(call).parameters.values()
+        made.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # autospec drops no `self`
+        return made
+
+
+def with_moved_calls(host: type[H]) -> type[H]:
+    """Give a class of hosts the names of 0.1. Type checkers do not see them, and name what uses them."""
+    for name, place in MOVED_CALLS.items():
+        setattr(host, name, MovedCall(place))
+    return host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.codec.notes import look_at_wait
@@ -59,13 +59,21 @@ class Parts:
 
 
 class CallGroup(Generic[G]):
-    """A group of calls as an attribute of a host. Its module is loaded when it is first used."""
+    """A group of calls as an attribute of a host; of the class, the group's class.
+
+    Its module is loaded when it is first used.
+    """
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
-    def __get__(self, host: Any, owner: type) -> G:
-        return cast("G", getattr(import_module(self._module), self._name)(host._parts))
+    @overload
+    def __get__(self, host: None, owner: type) -> type[G]: ...
+    @overload
+    def __get__(self, host: Any, owner: type) -> G: ...
+    def __get__(self, host: Any, owner: type) -> G | type[G]:
+        group: type[Any] = getattr(import_module(self._module), self._name)
+        return cast("type[G]", group) if host is None else cast("G", group(host._parts))
 
 
 def check_limit(limit: int) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
-from everstep.client.moved import moved_call
+from everstep.client.moved import with_moved_calls
 from everstep.client.sync_groups import (
     SyncDebugCalls,
     SyncFleetCalls,
@@ -32,7 +32,7 @@ from everstep.runtime.waits.answers import UNSAID
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Literal
+    from typing import Any, Literal
 
     from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
     from everstep.codec.chain import Codec
@@ -61,6 +61,7 @@ async def _close(events: AsyncGenerator[Event, None]) -> None:
     await events.aclose()
 
 
+@with_moved_calls
 class Host:
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`.
 
@@ -502,8 +503,3 @@ class Host:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    if not TYPE_CHECKING:  # type checkers name what is not there; at run time 0.1's names still work
-
-        def __getattr__(self, name: str) -> Any:
-            return moved_call(self, name)

@@ -248,6 +248,9 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
             }
         )
 
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.node!r} of run {self.run_id}: {self.status.value}>"
 

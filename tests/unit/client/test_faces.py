@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import runpy
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
-from everstep import AsyncHost, Host
-from everstep.client.moved import MOVED_CALLS
+from everstep import AsyncHost, Flow, Host, wait
+from everstep.client.moved import MOVED_CALLS, MovedCall
 from everstep.client.parts import CallGroup
 from tests.architecture.sources import ROOT
 
@@ -34,7 +36,8 @@ GROUPS = {
 
 
 def public(cls: type) -> dict[str, Any]:
-    return {name: member for name, member in inspect.getmembers_static(cls) if not name.startswith("_")}
+    members = inspect.getmembers_static(cls)
+    return {n: m for n, m in members if not n.startswith("_") and not isinstance(m, MovedCall)}
 
 
 def test_host_is_what_the_script_makes_of_the_async_host() -> None:
@@ -93,6 +96,55 @@ def test_calls_of_0_1_work_and_say_where_they_are_now(name: str, host: Host) -> 
 def test_a_call_of_0_1_does_what_it_did(host: Host) -> None:
     with pytest.warns(DeprecationWarning, match="host.counts is host.fleet.counts now"):
         assert host.counts().runs == {}  # type: ignore[attr-defined]
+
+
+def test_a_subclass_reaches_a_call_of_0_1_by_super() -> None:
+    class Mine(Host):
+        def counts(self) -> Any:
+            return super().counts()  # type: ignore[misc]
+
+    class Theirs(AsyncHost):
+        async def counts(self) -> Any:
+            return await super().counts()  # type: ignore[misc]
+
+    async def counted() -> Any:
+        async with Theirs("memory:") as host:
+            return await host.counts()
+
+    with pytest.warns(DeprecationWarning, match=r"host\.fleet\.counts"), Mine("memory:") as host:
+        assert host.counts().runs == {}
+    with pytest.warns(DeprecationWarning, match=r"host\.fleet\.counts"):
+        assert asyncio.run(counted()).runs == {}
+
+
+@pytest.mark.parametrize("cls", [Host, AsyncHost])
+def test_the_class_has_the_calls_of_0_1_and_its_groups(cls: type) -> None:
+    for name in MOVED_CALLS:
+        assert callable(getattr(cls, name)) or name == "spool"
+    assert all(hasattr(cls, group) for group in GROUPS)
+    inspect.getmembers(cls)
+
+
+def test_a_call_of_0_1_is_called_on_the_class(host: Host) -> None:
+    with pytest.warns(DeprecationWarning, match=r"host\.fleet\.counts") as caught:
+        assert Host.counts(host).runs == {}  # type: ignore[attr-defined]
+    assert caught[0].filename == __file__
+
+
+def test_mocks_of_hosts_have_the_calls_of_0_1_and_the_groups() -> None:
+    for mock in (create_autospec(Host), create_autospec(Host, instance=True)):
+        mock.pin("a")
+        with pytest.raises(TypeError, match="run_id"):
+            mock.pin()
+        mock.retention.pin("a")
+    there = create_autospec(AsyncHost, instance=True)
+    assert inspect.iscoroutinefunction(there.pin)
+    assert inspect.iscoroutinefunction(there.retention.pin)
+
+
+def test_waits_are_kept_in_sets(host: Host) -> None:
+    host.run(Flow("f", [wait.approval("ok", prompt="Well?")], durability="strong"), run_id="a")
+    assert set(host.waits()) == {host.waits()[0]}
 
 
 def test_what_never_was_a_call_is_none(host: Host) -> None:
