@@ -82,8 +82,10 @@ class Tracer:
         elif self._called is None or not code.co_filename.startswith(PACKAGE):
             return
         elif code.co_name == PUT:
-            self._is_putting = event == "call"
-            if event == "return":
+            if event == "call":
+                self._is_putting = True
+            elif event == "return":
+                self._is_putting = False
                 self.ways.append(tuple(self._called))
                 self._called = None
         elif event == "call" and not self._is_putting and self._counts(frame):

@@ -92,15 +92,13 @@ class ObjectStore:
         return await self._aside(partial(self.put_blocking, commits))
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        if commits and self._put_steps(commits):
-            return [Verdict.ACCEPTED] * len(commits)
         if len(commits) == 1:
             return self._put_run((commits[0].run_id, commits, ()))
         by_run: dict[str, list[Commit]] = {}
         for commit in commits:
             by_run.setdefault(commit.run_id, []).append(commit)
         # Taken before any is written, so that runs and waits come in the order of the commits.
-        each = [(run_id, found, self.lines.logs.numbers(_needs(found))) for run_id, found in by_run.items()]
+        each = [(run_id, found, self._numbers(found)) for run_id, found in by_run.items()]
         if any(_is_fork(commit) for commit in commits):
             judged = [self._put_run(item) for item in each]
         else:
@@ -108,12 +106,18 @@ class ObjectStore:
         verdicts = {run_id: iter(found) for run_id, found in zip(by_run, judged, strict=True)}
         return [next(verdicts[commit.run_id]) for commit in commits]
 
+    def _numbers(self, commits: Sequence[Commit]) -> Sequence[int]:
+        needed = _needs(commits)
+        return self.lines.logs.numbers(needed) if needed else ()
+
     def _put_steps(self, commits: Sequence[Commit]) -> bool:
         """Take in plain steps of one run in the quickest way; false if that cannot be."""
         return self.lines.put_steps(commits)
 
     def _put_run(self, item: tuple[str, Sequence[Commit], Sequence[int]]) -> list[Verdict]:
         run_id, commits, ticks = item
+        if self._put_steps(commits):
+            return [Verdict.ACCEPTED] * len(commits)
 
         def work(draft: Draft) -> list[Verdict]:
             verdicts = []

@@ -47,10 +47,6 @@ class GithubStore(ObjectStore):
         with self.lines.believing(run_id):
             yield
 
-    def _put_steps(self, commits: Sequence[Commit]) -> bool:
-        with _hurry(all(commit.hurries for commit in commits)):
-            return super()._put_steps(commits)
-
     def _put_run(self, item: tuple[str, Sequence[Commit], Sequence[int]]) -> list[Verdict]:
         with _hurry(all(commit.hurries for commit in item[1])):
             return super()._put_run(item)
