@@ -16,8 +16,11 @@ from everstep.model.waits import WaitStatus
 from everstep.server.bodies import cut
 from everstep.server.endpoint import Query, queries_of
 
-ADDRESS = RUN_ID + r"(/[^/\x00-\x1f]{1,200}){0,20}"
+_INSIDE = r"(/[^/\x00-\x1f]{1,200}){0,20}"
+PART = RUN_ID + _INSIDE
 """A run, or a part of one; in a path each slash of it is written %2F."""
+ADDRESS = RUN_ID + "(@[0-9]{1,10})?" + _INSIDE
+"""Either of them, as of a checkpoint, too. Where that is not taken the host says so."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"

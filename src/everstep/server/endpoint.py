@@ -115,6 +115,8 @@ class Endpoint:
     """Statuses besides those that its guard, its body and the store may give."""
     query: tuple[Query, ...] = ()
     body: Body | None = None
+    looks_back: bool = False
+    """True if its run may be named as of a checkpoint: A17@3."""
     is_signed: bool = False
     """True if headers may say who sends it, and why."""
     errors_in: str = "application/json"

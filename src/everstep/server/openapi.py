@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everstep.codec.wire import schemas
-from everstep.server.checks import ADDRESS, BREAKER_NAME, TOKEN, WAIT_ID
+from everstep.server.checks import ADDRESS, BREAKER_NAME, PART, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
 from everstep.server.shapes import Error
@@ -27,7 +27,7 @@ MEANINGS = {
 }
 
 PATH_PARAMETERS = {
-    "run_id": pattern(ADDRESS),
+    "run_id": pattern(PART),
     "wait_id": pattern(WAIT_ID),
     "token": pattern(TOKEN),
     "breaker": pattern(BREAKER_NAME),
@@ -81,8 +81,9 @@ def _shapes(endpoints: Sequence[Endpoint]) -> Iterator[Shape]:
 def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": endpoint.name, "summary": endpoint.summary}
     names = re.findall(r"{(\w+)}", endpoint.path)
+    forms = PATH_PARAMETERS | ({"run_id": pattern(ADDRESS)} if endpoint.looks_back else {})
     operation["parameters"] = [
-        *({"name": n, "in": "path", "required": True, "schema": PATH_PARAMETERS[n]} for n in names),
+        *({"name": n, "in": "path", "required": True, "schema": forms[n]} for n in names),
         *(
             {"name": q.name, "in": "query", "schema": q.schema, "description": q.description}
             for q in endpoint.query

@@ -11,10 +11,10 @@ from everstep.results import Erased
 from everstep.server import shapes
 from everstep.server.api import breakers, delivery, events, keeping, looking, monitoring, runs, waits
 from everstep.server.checks import (
-    ADDRESS,
     CHECKPOINT,
     EVENT_ID,
     MOST,
+    PART,
     RUNS,
     WAIT_ID,
     WAIT_STATUSES,
@@ -144,6 +144,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="show_state",
         summary="Show the values of a run at a checkpoint, by default the newest.",
         handler=runs.state,
+        looks_back=True,
         query=(Query("at", pattern(CHECKPOINT), "The checkpoint's number or id."),),
         answers={200: _json("The state.", shapes.State)},
         errors=(404,),
@@ -154,6 +155,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_nodes",
         summary="Show a run at a glance: its nodes with visits, attempts, items, waits and times.",
         handler=looking.nodes,
+        looks_back=True,
         answers={200: _json("The nodes.", shapes.Nodes)},
         errors=(404,),
     ),
@@ -163,6 +165,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_steps",
         summary="List the steps of a run in order, those of a map's items in one line.",
         handler=looking.steps,
+        looks_back=True,
         query=(
             Query(
                 "after",
@@ -221,7 +224,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="List waits, the oldest first; by default those that are open.",
         handler=waits.listing,
         query=(
-            Query("run_id", pattern(ADDRESS), "Only of this run, or of this part of one."),
+            Query("run_id", pattern(PART), "Only of this run, or of this part of one."),
             _FLOW,
             Query("kind", pattern(waits.KIND), "Only of this kind."),
             Query("status", {"type": "string", "enum": WAIT_STATUSES}, "Only with this status."),

@@ -483,6 +483,32 @@ async def test_a_part_of_a_run_is_named_by_an_encoded_slash(s: Serving) -> None:
 
 
 @served()
+async def test_a_run_and_a_part_of_it_are_looked_at_as_of_a_checkpoint(s: Serving) -> None:
+    result = await s.host.run(shipping, {"day": date(2026, 1, 1), "amount": Decimal(1)}, run_id="A1")
+    await s.host.answer(result.waits[0].id, "Ann")
+    assert (await s.host.resume("A1", shipping)).status == "completed"
+    state = (await s.client.get("/runs/A1@2%2Fasking/state")).json()
+    assert (state["sequence"], state["pending"]) == (2, ["asking", "asking/name"])
+    assert (await s.client.get("/runs/A1%2Fasking/state")).json()["pending"] == []
+    assert (await s.client.get("/runs/A1@1/state")).json()["sequence"] == 1
+    for of in ("A1@2", "A1@2/asking"):
+        path = f"/runs/{of.replace('/', '%2F')}"
+        found = (await s.client.get(f"{path}/nodes")).json()
+        statuses = {line["node"]: line["status"] for line in found["nodes"]}
+        assert (found["sequence"], statuses["asking"]) == (2, "running"), of
+        assert (await s.client.get(f"{path}/steps")).json() == as_json(await s.host.debug.steps(of))
+        for now in (path, f"{path}/events", f"/waits?run_id={of}"):
+            refused = await s.client.get(now)
+            assert code_of(refused) == (400, "request.invalid"), now
+            assert "names a checkpoint" in refused.json()["message"], now
+        for whole in ("cancel", "pin", "unpin", "ack", "resume"):
+            assert code_of(await s.client.post(f"{path}/{whole}")) == (400, "request.invalid"), whole
+    assert code_of(await s.client.get("/runs/A1@9/state")) == (404, "DAG-CKPT-006")
+    assert code_of(await s.client.get("/runs/A1@x/state")) == (404, "DAG-CKPT-006")
+    assert code_of(await s.client.get("/runs/A1@1/state?at=2")) == (400, "request.invalid")
+
+
+@served()
 async def test_inputs_over_http_become_what_the_flow_declares(s: Serving) -> None:
     body = {"flow": "shipping", "inputs": {"day": "2026-01-01", "amount": "1.10"}, "run_id": "A1"}
     assert (await s.client.post("/runs", json=body)).status_code == 202
