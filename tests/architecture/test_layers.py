@@ -5,6 +5,7 @@ third-party packages they may use.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -186,6 +187,7 @@ MAY_USE: dict[str, set[str]] = {
 
 def imported_names(source: Source) -> Iterator[tuple[int, str]]:
     """Yield the line and the full dotted name of every import, wherever in the file it stands."""
+    loaders = loaders_of(source)
     for node in source.nodes:
         match node:
             case ast.Import(names=names):
@@ -194,12 +196,40 @@ def imported_names(source: Source) -> Iterator[tuple[int, str]]:
                 package = source.package[: len(source.package) - level + 1] if level else []
                 origin = ".".join([*package, *([module] if module else [])])
                 yield from ((node.lineno, f"{origin}.{alias.name}") for alias in names)
-            case ast.Call(
-                func=ast.Name(id="import_module" | "__import__" | "on_demand")
-                | ast.Attribute(attr="import_module"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                yield node.lineno, name.replace(":", ".")
+            case ast.Call(func=func, args=[first, *_]):
+                if name := loaded_name(getattr(func, "id", getattr(func, "attr", "")), first, loaders):
+                    yield node.lineno, name
+
+
+LOADERS = {"import_module", "__import__", "on_demand"}
+DOTTED = re.compile(r"everstep(?:\.\w+)+(?::\w+)?")
+"""What a call that is given this first loads, whatever its name; a logger has such a name as well."""
+
+
+def loaders_of(source: Source) -> set[str]:
+    """Return the names by which a module calls what loads another by its name."""
+    aliases = [
+        alias
+        for node in source.nodes
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for alias in node.names
+    ]
+    return LOADERS | {alias.asname for alias in aliases if alias.asname and alias.name in LOADERS}
+
+
+def loaded_name(function: str, first: ast.expr, loaders: set[str]) -> str:
+    """Return the module that a call with this first argument loads; empty if it loads none.
+
+    Of a name that is put together, only the beginning is known: all below it may be meant.
+    """
+    match first:
+        case ast.Constant(value=str(name)) if function in loaders:
+            return name.replace(":", ".")
+        case ast.Constant(value=str(name)) if function != "getLogger" and DOTTED.fullmatch(name):
+            return name.replace(":", ".")
+        case ast.JoinedStr(values=[ast.Constant(value=str(name)), *_]) if function in loaders:
+            return name.rpartition(".")[0]
+    return ""
 
 
 @cache
@@ -295,6 +325,11 @@ def test_layers_and_rooms_import_only_what_they_may() -> None:
         ("engine/decide.py", "def f():\n    from everstep.ports import Clock"),
         ("engine/decide.py", "if TYPE_CHECKING:\n    from everstep.runtime import Worker"),
         ("engine/decide.py", "importlib.import_module('everstep.stores')"),
+        ("engine/decide.py", "from importlib import import_module as load\nx = load('everstep.stores.a')"),
+        ("engine/decide.py", "from importlib import import_module as load\nx = load('apsw')"),
+        ("engine/decide.py", "import_module(f'everstep.{room}.sqlite.store')"),
+        ("engine/decide.py", "import_module(f'everstep.stores.{kind}')"),
+        ("client/host.py", "x = CallGroup('everstep.frontends.dot.parser', 'parse')"),
         ("engine/decide.py", "import msgspec"),
         ("runtime/drive/loop.py", "from everstep.stores.sqlite import SqliteStore"),
         ("runtime/drive/loop.py", "import apsw"),
@@ -338,6 +373,9 @@ def test_a_stray_import_is_named_with_its_file_and_line(path: str, text: str) ->
         ("stores/sqlite/a.py", "from everstep.stores.columns import read\nfrom . import waits"),
         ("runtime/drive/loop.py", "from everstep.runtime.waits.open import Waits"),
         ("client/exports/forms.py", "from everstep.frontends.phases import places"),
+        ("client/host.py", "debug = CallGroup('everstep.client.groups.debug', 'DebugCalls')"),
+        ("engine/decide.py", "log = logging.getLogger('everstep.server')"),
+        ("cli/main.py", "import_module(f'everstep.cli.{module}')"),
         ("registry.py", "def f():\n    from everstep.stores.sqlite import SqliteStore"),
         ("cli/live/tree.py", "import click\nfrom rich.table import Table\nfrom everstep import Host"),
         ("cli/main.py", "from everstep.runtime.events import RunEvent\nfrom everstep.runtime import events"),

@@ -133,6 +133,28 @@ def shards(sources: Iterable[Source]) -> Iterator[str]:
             yield f"{source.at(1)}: only {importer} imports this; merge them, or open with why it is apart"
 
 
+def unused(sources: Iterable[Source]) -> Iterator[str]:
+    """Name each module that no other imports or loads by its name.
+
+    Users import those at the top, and those of `testing`.
+    """
+    listed = {module_of(source): source for source in sources}
+    imported = set().union(*imports(listed.values()).values())
+    said = {
+        node.value
+        for source in listed.values()
+        for node in source.nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for module, source in sorted(listed.items()):
+        is_for_users = "." not in module or source.layer == "testing"
+        if is_for_users or module in imported or source.path.endswith("__init__.py"):
+            continue
+        inner = module.partition(".")[2]  # as a table of its layer names it
+        if not said & {f"everstep.{module}", *([inner] if "." in inner else [])}:
+            yield f"{source.at(1)}: no module imports this; remove it"
+
+
 def opening(source: Source) -> str:
     """Return the first paragraph of a module."""
     return (ast.get_docstring(source.tree) or "").partition("\n\n")[0]
@@ -219,6 +241,20 @@ def test_what_two_import_or_another_layer_or_is_one_of_many_is_no_shard() -> Non
     assert list(shards([silent_one, *users[:2]])) == []
     assert list(shards([silent_one, users[2]])) == []
     assert list(shards([silent_one, users[0], table])) == []
+
+
+def test_every_module_is_used() -> None:
+    assert list(unused(everstep_sources())) == []
+
+
+def test_a_module_that_no_other_imports_is_found() -> None:
+    dead = Source("runtime/travel/a.py", "")
+    assert list(unused([dead])) == [f"{dead.at(1)}: no module imports this; remove it"]
+    users = ["from everstep.runtime.travel.a import x", "from . import a", "TABLE = ['travel.a']"]
+    users += ["command = ['-m', 'everstep.runtime.travel.a']"]
+    for text in users:
+        assert list(unused([dead, Source("runtime/travel/__init__.py", text)])) == []
+    assert list(unused([Source("results.py", ""), Source("testing/a.py", "")])) == []
 
 
 def test_no_modules_import_each_other_in_a_circle_but_the_knots_that_are_known() -> None:
