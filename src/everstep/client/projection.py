@@ -13,7 +13,7 @@ import msgspec
 
 from everstep.client.guards import GuardedInfo, RunGuards
 from everstep.model.acts import Act, Known
-from everstep.model.address import Address, item_of, map_of, plain_of
+from everstep.model.address import Address, item_of, map_of, maps_around, plain_of
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, ErrorInfo, NodeState, OpenedState, StepRecord
 from everstep.model.shapes import Count, Instant, OrNull, shown
@@ -48,7 +48,8 @@ class Items:
         """The steps inside its items that wait for an answer."""
         self.failures: list[StepRecord] = []
         """The steps that failed inside its items, and items that failed where no step inside tells of it."""
-        self._recovered: set[str] = set()
+        self._broken: set[str] = set()
+        """What failed, items and visits inside them, and has not completed since."""
 
     @property
     def ended(self) -> int:
@@ -57,31 +58,45 @@ class Items:
 
     @property
     def lasting(self) -> list[StepRecord]:
-        """The failures of items that did not complete later."""
-        return [step for step in self.failures if item_of(step.path) not in self._recovered]
+        """The failures of what did not complete later."""
+        return [step for step in self.failures if _place(step) in self._broken]
 
-    def take(self, step: StepRecord) -> bool:
+    def take(self, step: StepRecord, item: str) -> bool:
         """Note a step of one of the items; true for a failure that no step before it has told of."""
-        item = item_of(step.path) or ""
         if step.status is Status.HALTED:
             self.waiting.add(step.path)
         else:
             self.waiting.discard(step.path)
         if step.status is Status.FAILED:
-            is_news = item != step.path or all(item_of(s.path) != item for s in self.failures[-8:])
+            is_news = item != step.path or not any(_is_of(item, s) for s in self.failures[-8:])
             self.failures += [step] if is_news else []
+            self._broken.add(_place(step))
             self.failed |= {item} if item == step.path else set()
             return is_news
-        if step.status is Status.COMPLETED and item == step.path:
-            self.completed += 1
-            if item in self.failed:  # it was tried again
-                self.failed.discard(item)
-                self._recovered.add(item)
+        if step.status is Status.COMPLETED:
+            self._broken.discard(_place(step))
+            if item == step.path:
+                self._complete(item)
         return False
+
+    def _complete(self, item: str) -> None:
+        self.completed += 1
+        if item in self.failed:  # it was tried again
+            self.failed.discard(item)
+            self._broken -= {_place(step) for step in self.failures if _is_of(item, step)}
 
     def info(self) -> ItemsInfo:
         """Return it as JSON has it."""
         return ItemsInfo(count=self.count, completed=self.completed, failed=len(self.failed))
+
+
+def _place(step: StepRecord) -> str:
+    """Return the item that a step is of, whichever visit, or the visit inside one."""
+    return step.path if item_of(step.path[step.path.rfind("/") + 1 :]) else base_of(step)
+
+
+def _is_of(item: str, step: StepRecord) -> bool:
+    return step.path == item or step.path.startswith(f"{item}/")
 
 
 class Maps:
@@ -91,14 +106,21 @@ class Maps:
         self._visits: dict[str, Items] = {}
         self._over = ""
 
-    def begin(self, opened: Mapping[str, OpenedState]) -> None:
-        """Note the maps that were under way before the first of the records."""
+    def begin(self, opened: Mapping[str, OpenedState], own: Iterable[StepRecord] = ()) -> None:
+        """Note the maps that were under way; of their items those steps are left out that come again."""
         for path, visit in opened.items():
             if visit.items is not None:
                 base = path + (f"@{visit.visit}" if visit.visit > 1 else "")
                 items = self._visits[base] = Items(visit.items)
                 items.completed = len(visit.done)
                 items.failed = {f"{base}#{item}" for item in visit.failed}
+        for step in own:
+            base, item = next(reversed(maps_around(step.path)), ("", ""))
+            if step.status is Status.COMPLETED and item == step.path and base in self._visits:
+                self._visits[base].completed -= 1
+
+    def __len__(self) -> int:
+        return len(self._visits)
 
     def open(self, base: str, count: int) -> Items:
         """Note that a visit to a map began."""
@@ -111,17 +133,27 @@ class Maps:
 
     def take(self, step: StepRecord) -> bool:
         """Note a step: of a map, or of one of its items; true for a failure of an item that is news."""
-        self._visits.pop(self._over, None)  # until now what ended it could be shown
-        base = map_of(step.path)
+        self._forget_what_ended()
         if step.items is not None:
             self.open(base_of(step), step.items)
-        elif base is None:
+        elif step.status in ENDED and step.status is not Status.FAILED:
             # One that failed may be resumed, and goes on with the items it has.
-            is_over = step.status in ENDED and step.status is not Status.FAILED
-            self._over = base_of(step) if is_over else ""
-        if base is not None and (items := self._visits.get(base)) is not None:
-            return items.take(step)
-        return False
+            self._over = base_of(step)
+        news = [
+            items.take(step, item)
+            for base, item in maps_around(step.path)
+            if (items := self._visits.get(base)) is not None
+        ]
+        return bool(news) and news[0]
+
+    def _forget_what_ended(self) -> None:
+        """Let go of the visit that the last step ended, which could be shown until now."""
+        ended, self._over = self._over, ""
+        if self._visits.pop(ended, None) is not None and "#" not in ended:
+            # Maps that failed inside items, where the items could be done without.
+            inner = [base for base in self._visits if base.startswith(f"{ended}#")]
+            for base in inner:
+                del self._visits[base]
 
 
 class Fold:
@@ -143,7 +175,7 @@ class Fold:
         """Add a step of one of the items."""
         self.last = record
         self.steps += 1
-        self.items.take(step)
+        self.items.take(step, item_of(step.path) or "")
         if step.started_at is not None:
             self.began = min(self.began or step.started_at, step.started_at)
         if step.ended_at is not None:
@@ -465,6 +497,19 @@ class Visit(NamedTuple):
         return self.last.status is Status.HALTED
 
 
+def _under_way(nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState]) -> Iterator[StepRecord]:
+    """Yield the steps that tell of visits which have begun and not ended."""
+    for path, node in nodes.items():
+        status = Status.HALTED if node.wait is not None else node.status
+        if status is not None and status not in ENDED:
+            yield StepRecord(
+                path=path, visit=node.visits, status=status, wait=node.wait, started_at=node.since
+            )
+    for path, visit in opened.items():
+        began, items = visit.started_at, visit.items
+        yield StepRecord(path=path, visit=visit.visit, status=Status.RUNNING, started_at=began, items=items)
+
+
 class Projection:
     """A run as people see it: its nodes as a tree, with visits, attempts, items, times, and who did what.
 
@@ -485,30 +530,28 @@ class Projection:
 
     def begin(self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState]) -> None:
         """Know how a run stood before the first step that is taken."""
-        self._begin(nodes, opened, Counter())
+        self._begin(nodes, opened, ())
 
     def _begin(
-        self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState], own: Counter[str]
+        self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState], own: Iterable[StepRecord]
     ) -> None:
-        self.maps.begin(opened)
-        for path, node in nodes.items():
-            status = Status.HALTED if node.wait is not None else node.status
-            if "#" not in path and node.visits > own[plain_of(path)]:
+        """Know how a run stood with some steps that are still to be taken."""
+        self.maps.begin(opened, own)
+        steps = {(step.path, step.visit): step for step in _under_way(nodes, opened)}
+        visits = Counter({path: node.visits for path, node in nodes.items()})
+        visits |= Counter({path: visit.visit for path, visit in opened.items()})
+        # Those under way are counted here, whichever step began them.
+        visits -= Counter(path for path, _ in {(step.path, step.visit) for step in own} - steps.keys())
+        for path, count in visits.items():
+            if "#" not in path:
                 line = self._line(path)
-                line.status = status or Status.COMPLETED
-                line.removed += node.visits - own[plain_of(path)]
-                line.visits = line.removed
-            if status is not None and status not in ENDED:
-                self._is_under_way(
-                    StepRecord(
-                        path=path, visit=node.visits, status=status, wait=node.wait, started_at=node.since
-                    )
+                line.status = (
+                    Status.COMPLETED if path not in nodes else nodes[path].status or Status.COMPLETED
                 )
-        for path, visit in opened.items():
-            began, items = visit.started_at, visit.items
-            self._is_under_way(
-                StepRecord(path=path, visit=visit.visit, status=Status.RUNNING, started_at=began, items=items)
-            )
+                line.removed += count
+                line.visits = line.removed
+        for step in steps.values():
+            self._is_under_way(step)
 
     def _is_under_way(self, step: StepRecord) -> None:
         """Note what was under way before the first step that is taken."""
@@ -519,7 +562,7 @@ class Projection:
             line.status, line.last = step.status, step
             line.was_opened, line.items = step.status is Status.RUNNING, self.maps.of(base_of(step))
         elif (items := self.maps.of(base)) is not None:
-            items.take(step)
+            items.take(step, item_of(step.path) or "")
 
     def take(self, records: Iterable[CheckpointRecord]) -> None:
         """Take the next page; what was taken before is passed by."""
@@ -530,8 +573,7 @@ class Projection:
 
     def _take(self, record: CheckpointRecord) -> None:
         if self.cursor == 0 and record.keyframe and record.state is not None:
-            own = Counter(plain_of(step.path) for step in record.steps)
-            self._begin(record.state.nodes, record.state.opened, own)
+            self._begin(record.state.nodes, record.state.opened, record.steps)
         if record.trigger is Trigger.MIGRATION:
             for old, new in _moves(record):
                 self._lines = _under_new_names(self._lines, old, new)
@@ -543,10 +585,20 @@ class Projection:
             self._note_act(record, step.act, step)
             if not step.path.startswith("@"):
                 self.note(step)
+        if record.trigger is Trigger.CANCELLED:
+            self._withdraw_waits()
+
+    def _withdraw_waits(self) -> None:
+        """Note that a run was cancelled: what stands still in it waits for nothing any more."""
+        for line in self._lines.values():
+            if line.last is not None and line.last.status is Status.HALTED:
+                line.last = msgspec.structs.replace(line.last, wait=None)
 
     def hear(self, event: Event) -> bool:
         """Take what a listener is told; true for a failure of a map's item that is news."""
         step = step_of(event)
+        if event.kind == "run_ended" and event.data.get("status") == Status.CANCELLED:
+            self._withdraw_waits()
         if step is None:
             return False
         base = map_of(step.path)

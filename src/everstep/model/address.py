@@ -15,6 +15,8 @@ _SEGMENT = re.compile(
     r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
 )
 
+_ITEM = re.compile(r"#\d+")
+
 
 class Segment(NamedTuple):
     """One node on the way, which visit to it, and which item of a map."""
@@ -170,6 +172,14 @@ def item_of(path: str) -> str | None:
     """Return the item of the outermost map that a path leads into: `rag@2#7` for `rag@2#7/inner`."""
     head, mark, rest = path.partition("#")
     return f"{head}#{rest.partition('/')[0]}" if mark else None
+
+
+def maps_around(path: str) -> list[tuple[str, str]]:
+    """Return every map that a path leads into with its item, the outermost first.
+
+    `rag@2`, `rag@2#7` and `rag@2#7/each`, `rag@2#7/each#1` for `rag@2#7/each#1/inner`.
+    """
+    return [(path[: found.start()], path[: found.end()]) for found in _ITEM.finditer(path)]
 
 
 def plain_of(path: str) -> str:

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import httpx
 import pytest
@@ -17,9 +17,10 @@ from click.testing import CliRunner
 from everstep import AsyncHost, Flow, Host, Retry, node, route, wait
 from everstep.cli.commands.runs.log import log
 from everstep.cli.commands.runs.show import show
-from everstep.client.projection import Projection
+from everstep.client.projection import ItemsInfo, Maps, Projection, StepLine, fold
 from everstep.model.address import Address, plain_of
 from everstep.results import Event, as_json
+from everstep.runtime.drive import chain_writer
 from everstep.server.app import create_app
 
 TRIED: Counter[str] = Counter()
@@ -193,6 +194,20 @@ def test_the_steps_of_log_and_http_are_the_same_and_add_up_to_the_nodes(ran: Ran
     assert {name: len(found) for name, found in visits.items() if name in counts} == counts
 
 
+def test_a_cancelled_run_waits_for_nothing(tmp_path: Path) -> None:
+    url, heard, events = f"sqlite:///{tmp_path}/runs.db", Projection(), list[Event]()
+    with Host(url, on_event=events.append) as host:
+        host.run(Flow("signed", [wait.approval("sign")]), {}, run_id="A")
+        assert host.debug.nodes("A").nodes[0].wait is not None
+        host.cancel("A")
+        for event in host.events("A", live=False):
+            heard.hear(event)
+    assert [line["wait"] for line in told(show, url, "A")["nodes"]] == [None]
+    assert [line.info(is_pending=False).wait for line in heard.nodes(())] == [None]
+    shown = CliRunner().invoke(show, ["A", "--store", url], standalone_mode=False).output
+    assert "waits for" not in shown
+
+
 def test_items_are_counted_from_page_to_page(ran: Ran) -> None:
     with Host(ran.url) as host:
         last = host.info("A").checkpoints
@@ -202,3 +217,108 @@ def test_items_are_counted_from_page_to_page(ran: Ran) -> None:
     assert counted[-1] == next(line.items for line in reversed(whole) if line.items is not None)
     assert (counted[-1].completed, counted[-1].failed) == (3, 1)
     assert sum(line.steps for page in found for line in page) == sum(line.steps for line in whole)
+
+
+BROKEN = [True]
+
+
+@node(output="y")
+def double(x: int) -> int:
+    if x == 3 and BROKEN[0]:
+        raise ValueError("three")
+    return x * 2
+
+
+def nested(on_error: Literal["stop", "collect", "finish"]) -> Flow:
+    each = Flow("each", [double]).as_node().map_over("x", max_concurrency=1, on_error=on_error)
+    rows = Flow("rows", [each]).as_node().map_over("x", max_concurrency=1)
+    return Flow("table", [rows], durability="strong")
+
+
+@pytest.fixture(params=["stop", "collect", "finish"])
+def table(host: Host, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Flow:
+    """A map in a map that ran as A: item 1 of the second row fails."""
+    monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", 0)
+    BROKEN[0] = True
+    flow = nested(request.param)
+    host.run(flow, {"x": [[1, 2], [1, 3, 4], [5]]}, run_id="A")
+    return flow
+
+
+def in_full(host: Host, size: int) -> list[StepLine]:
+    found, after = [], 0
+    while True:
+        page = host.debug.steps("A", after=after, limit=size, full=True)
+        found += page.steps
+        if page.next is None:
+            return found
+        after = page.next
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_maps_in_maps_are_counted_the_same_on_every_page(
+    host: Host, table: Flow, size: int, is_resumed: bool
+) -> None:
+    if is_resumed:
+        BROKEN[0] = False
+        host.resume("A", table)
+    whole = in_full(host, 1000)
+    assert in_full(host, size) == whole
+    ends = {line.address: line.items for line in whole if line.items is not None and line.ended_at}
+    assert ends["rows@1#0/each@1"] == ItemsInfo(count=2, completed=2, failed=0)
+
+
+def test_the_end_of_a_map_in_a_map_tells_how_its_items_ended(host: Host) -> None:
+    BROKEN[0] = True
+    host.run(nested("collect"), {"x": [[1, 3, 4]]}, run_id="A")
+    ends = {line.address: line.items for line in in_full(host, 1000) if line.ended_at and line.items}
+    assert ends == {
+        "rows@1#0/each@1": ItemsInfo(count=3, completed=2, failed=1),
+        "rows@1": ItemsInfo(count=1, completed=1, failed=0),
+    }
+
+
+def test_records_that_begin_inside_a_map_tell_of_its_visit_and_its_items(host: Host, table: Flow) -> None:
+    records = host.history("A")
+    whole = fold(records, ())
+    starts = [k for k, record in enumerate(records) if record.keyframe]
+    assert starts
+    for start in starts:
+        for line, its in zip(fold(records[start:], ()), whole, strict=True):
+            assert (line.name, line.status, line.visits) == (its.name, its.status, 1)
+            if line.items is not None and its.items is not None:
+                assert line.items.info() == its.items.info()
+
+
+def test_what_completed_after_a_resume_is_no_failure_any_more(host: Host) -> None:
+    BROKEN[0], flow = True, nested("stop")
+    host.run(flow, {"x": [[1, 2], [1, 3]]}, run_id="A")
+    (line,) = fold(host.history("A"), ())
+    assert line.items is not None
+    assert [step.path for step in line.items.lasting] == ["rows#1/each#1/double", "rows#1/each"]
+    BROKEN[0] = False
+    host.resume("A", flow)
+    (line,) = fold(host.history("A"), ())
+    assert line.items is not None
+    assert line.items.lasting == []
+    assert line.items.info() == ItemsInfo(count=2, completed=2, failed=0)
+
+
+def test_what_a_map_in_a_map_collects_stays_a_failure(host: Host) -> None:
+    BROKEN[0] = True
+    host.run(nested("collect"), {"x": [[1, 3]]}, run_id="A")
+    (line,) = fold(host.history("A"), ())
+    assert line.items is not None
+    assert "rows#0/each#1/double" in [step.path for step in line.items.lasting]
+
+
+def test_maps_inside_items_are_let_go_once_they_have_ended(host: Host) -> None:
+    BROKEN[0] = True
+    host.run(nested("collect"), {"x": [[1, 3]] * 20}, run_id="A")
+    maps, most = Maps(), 0
+    for record in host.history("A"):
+        for step in record.steps:
+            maps.take(step)
+            most = max(most, len(maps))
+    assert most <= 3
