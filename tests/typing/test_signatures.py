@@ -11,7 +11,7 @@ from typing import Any, assert_type, get_args
 import pytest
 
 from everstep import AsyncHost, Flow, Host, Node, ifelse, node, route
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError
 from everstep.model.enums import Mode
 from everstep.model.retry import Retry, RetryPreset
 
@@ -83,6 +83,30 @@ def test_a_node_alone_is_any_node() -> None:
     assert called(1) == 2
     several = [add, fetch]  # a list that says nothing of its nodes does for a flow, too
     assert Flow("f", several).name == Flow("f", [add, add.with_name("more").with_outputs("m") >> fetch]).name
+
+
+def test_what_is_no_node_is_found() -> None:
+    with pytest.raises(EverstepError):
+        Flow("f", [1, 2])  # type: ignore[list-item]
+    with pytest.raises(EverstepError):
+        Flow("f", [len])  # type: ignore[list-item]
+    with pytest.raises(EverstepError):
+        Flow("f", [add, len])  # type: ignore[list-item]
+    numbers = [1, 2]
+    with pytest.raises(EverstepError):
+        Flow("f", numbers)  # type: ignore[arg-type]
+    Flow("f", (add, fetch))
+    Flow("f", add >> fetch)
+    Flow.draft("f")
+
+
+def test_typos_in_options_of_a_node_are_found() -> None:
+    made = Node(add.fn, name="sum", retry="standard", output="x")
+    assert made.name == "sum"
+    with pytest.raises(TypeError):
+        Node(add.fn, retyr=3)  # type: ignore[call-arg]
+    with pytest.raises(BadRequest):
+        Node(add.fn, retry="patiently")  # type: ignore[arg-type]
 
 
 def test_typos_in_words_are_found() -> None:

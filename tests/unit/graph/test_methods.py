@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from everstep import END, Context, Flow, Host, ifelse, node
+from everstep import END, Context, Flow, Host, Node, ifelse, node
 from everstep.errors import FlowError
 
 
@@ -95,6 +95,6 @@ def test_a_node_does_not_keep_its_object_alive() -> None:
 
 
 @pytest.mark.parametrize("taken", [Agent.write, Bare.count])
-def test_a_method_without_its_object_is_refused_and_the_fix_is_named(taken: object) -> None:
+def test_a_method_without_its_object_is_refused_and_the_fix_is_named(taken: Node) -> None:
     with pytest.raises(FlowError, match=r"is a method, and nothing says of which.*give the flow agent\."):
         Flow("f", [taken])

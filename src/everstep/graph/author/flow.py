@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
@@ -39,6 +39,18 @@ from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.retention import Retention
 
 
+class Unhinted(Iterable[Any], Protocol):
+    """A list of objects of any kind, which lists of numbers or of plain functions are not.
+
+    mypy takes a variable for one that holds a list of several nodes and has no hint.
+    """
+
+    def append(self, item: object, /) -> None: ...
+
+
+U = TypeVar("U", bound=Unhinted)
+
+
 class Flow:
     """A definition: nodes, and edges inferred from the names they read and write, or drawn with `>>` and `|`.
 
@@ -59,7 +71,7 @@ class Flow:
     def __init__(
         self,
         name: str,
-        nodes: Iterable[Any] | Wired | Layout = (),  # mypy takes a list of nodes for a list of objects
+        nodes: Iterable[Wired] | Wired | Layout | U = (),
         *,
         entry: str | Node | Iterable[str | Node] = (),
         tasks: Iterable[Node] = (),

@@ -76,6 +76,34 @@ class MapSpec(NamedTuple):
     max_concurrency: int
 
 
+class NodeKeywords(TypedDict, total=False):
+    """The options of `@node`, which `Node`, `@ifelse` and `@route` take too, for checkers and editors."""
+
+    output: str | Iterable[str] | None
+    name: str | None
+    inputs: Iterable[str] | None
+    effects: Effects | EffectsName
+    determinism: Determinism | DeterminismName
+    idempotency_key: KeyRule
+    retry: int | RetryPreset | Retry | None
+    timeout: Span | None
+    max_visits: int | None
+    persist: Persist | PersistName
+    skip_on_resume: bool | None
+    halts: bool
+    requires: Iterable[str]
+    answer_type: Any
+    on_unknown: OnUnknown
+    probe: Callable[..., Any] | None
+    identifier: str
+    checkpointable: bool | None
+    replayable: bool | None
+    reason: str
+    keep_every: int | None
+    expensive: bool
+    destructive: bool
+
+
 class Node(Wired, Generic[P, R]):
     """A function and its place in a flow: what it reads, what it writes, how it may be treated.
 
@@ -110,7 +138,7 @@ class Node(Wired, Generic[P, R]):
     _bound: WeakValueDictionary[int, Node] | None = None
     """The nodes of a method by the `id` of the object each belongs to."""
 
-    def __init__(self, fn: Callable[P, R], **options: Any) -> None:
+    def __init__(self, fn: Callable[P, R], **options: Unpack[NodeKeywords]) -> None:
         """Make a node of a function; its options are those of `@node`."""
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -377,7 +405,12 @@ class Gate(Node[P, R]):
     is_gate = True
 
     def __init__(
-        self, fn: Callable[P, R], targets: Iterable[str], *, multi: bool = False, **options: Any
+        self,
+        fn: Callable[P, R],
+        targets: Iterable[str],
+        *,
+        multi: bool = False,
+        **options: Unpack[NodeKeywords],
     ) -> None:
         super().__init__(fn, **options)
         self.targets = tuple(targets)
@@ -409,7 +442,9 @@ class Gate(Node[P, R]):
 class IfElse(Gate[P, R]):
     """A gate with two ways: a boolean chooses."""
 
-    def __init__(self, fn: Callable[P, R], when_true: str, when_false: str, **options: Any) -> None:
+    def __init__(
+        self, fn: Callable[P, R], when_true: str, when_false: str, **options: Unpack[NodeKeywords]
+    ) -> None:
         super().__init__(fn, (when_true, when_false), **options)
 
     def decide(self, returned: Any) -> tuple[str, ...]:
@@ -490,35 +525,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
 
 
-class GateOptions(TypedDict, total=False):
-    """The options of `@ifelse` and `@route`, which are those of `@node`, for type checkers and editors."""
-
-    output: str | Iterable[str] | None
-    name: str | None
-    inputs: Iterable[str] | None
-    effects: Effects | EffectsName
-    determinism: Determinism | DeterminismName
-    idempotency_key: KeyRule
-    retry: int | RetryPreset | Retry | None
-    timeout: Span | None
-    max_visits: int | None
-    persist: Persist | PersistName
-    skip_on_resume: bool | None
-    halts: bool
-    requires: Iterable[str]
-    answer_type: Any
-    on_unknown: OnUnknown
-    probe: Callable[..., Any] | None
-    identifier: str
-    checkpointable: bool | None
-    replayable: bool | None
-    reason: str
-    keep_every: int | None
-    expensive: bool
-    destructive: bool
-
-
-def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[GateOptions]) -> _MakesGate:
+def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[NodeKeywords]) -> _MakesGate:
     """Turn a function that returns a bool into a gate with two targets."""
     _check_options("@ifelse", options)
 
@@ -529,7 +536,7 @@ def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[G
 
 
 def route(
-    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Unpack[GateOptions]
+    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Unpack[NodeKeywords]
 ) -> _MakesGate:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     _check_options("@route", options)

@@ -19,7 +19,7 @@ import pytest
 
 from everstep import Durability, Flow, Retry, node
 from everstep.graph.author.flow_options import FLOW_OPTIONS, FlowOptions
-from everstep.graph.author.node import GateOptions
+from everstep.graph.author.node import NodeKeywords
 from everstep.graph.author.node_options import NODE_OPTIONS, NodeOptions, OnUnknown
 from everstep.graph.author.wiring import JoinKind, PolicyKind
 from everstep.graph.ir.check import schema
@@ -49,7 +49,7 @@ def test_the_signature_that_editors_see_is_that_of_the_options() -> None:
     shown = inspect.signature(typing.get_overloads(node)[1]).parameters
     assert set(shown) == set(NODE_OPTIONS)
     assert {name: of.annotation for name, of in shown.items()} == {
-        name: hint.__forward_arg__ for name, hint in GateOptions.__annotations__.items()
+        name: hint.__forward_arg__ for name, hint in NodeKeywords.__annotations__.items()
     }
     unsaid = NodeOptions.of("f", {})
     for option, parameter in shown.items():
