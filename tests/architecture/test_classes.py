@@ -46,6 +46,10 @@ class Classes:
         """Return the classes that have no base: what is made of one of them is nothing else."""
         return {name for name, bases in self.bases.items() if not bases}
 
+    def is_own(self, name: Class) -> bool:
+        """True if a class is made of nothing but classes of these sources."""
+        return name in self.bases and all(map(self.is_own, self.bases[name]))
+
 
 def module_of(source: Source) -> str:
     return "everstep." + source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -63,12 +67,15 @@ def shards(classes: Classes, is_used: Callable[[Class], bool]) -> Iterator[str]:
             yield f"{'.'.join(part)} is a part of {whole[0][1]} and nothing else; put it there"
 
 
+SUITES = "everstep.testing.conformance"
+"""A suite of tests inherits others, because pytest collects what a class has."""
+
+
 def mixtures(classes: Classes) -> Iterator[str]:
     """A class that is made of several is several classes; let it have them instead."""
-    parts = classes.parts()
     for name, bases in sorted(classes.bases.items()):
-        mixed = [base for base in bases if base in parts]
-        if len(mixed) > 1:
+        mixed = [base for base in bases if classes.is_own(base)]
+        if len(mixed) > 1 and name[0] != SUITES:
             yield f"{'.'.join(name)} is made of {', '.join(base for _, base in mixed)}; let it have them"
 
 
@@ -87,6 +94,8 @@ def test_no_class_is_spread_over_parts_or_mixed_from_several() -> None:
     assert [*shards(classes, in_tests), *mixtures(classes)] == []
 
 
+TWO_OF_ONE = "class Base: pass\nclass A(Base): pass\nclass B(Base): pass\nclass Both(A, B): pass"
+CONFORMANCE = "testing/conformance/__init__.py"
 STORE = "from everstep.a import Calls\n\nclass Store(Calls):\n    def f(self): return self.g()\n"
 PART = "class Calls:\n    db: object\n    def g(self): return self.db\n"
 
@@ -98,6 +107,10 @@ PART = "class Calls:\n    db: object\n    def g(self): return self.db\n"
         (
             {"a.py": PART + "class More:\n    pass\nx = Calls(), More()\nclass C(Calls, More): pass"},
             "everstep.a.C is made of Calls, More; let it have them",
+        ),
+        (
+            {"a.py": TWO_OF_ONE},
+            "everstep.a.Both is made of A, B; let it have them",
         ),
     ],
 )
@@ -112,7 +125,7 @@ def test_the_check_finds_a_class_in_parts(files: dict[str, str], said: str) -> N
         {"a.py": PART, "b.py": STORE, "c.py": "from everstep.a import Calls\nx = Calls()"},
         {"a.py": PART, "b.py": STORE + "\nclass Other(Calls): pass"},
         {"a.py": "class P(Protocol):\n    pass\nclass Q(Protocol):\n    pass\nclass C(P, Q): pass"},
-        {"a.py": "class Suite:\n    pass\nclass A(Suite): pass\nclass B(Suite): pass\nclass All(A, B): pass"},
+        {CONFORMANCE: TWO_OF_ONE},
     ],
 )
 def test_a_base_that_is_a_class_by_itself_is_no_part(files: dict[str, str]) -> None:

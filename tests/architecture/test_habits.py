@@ -23,7 +23,7 @@ BEHIND_PORTS = {
     *("datetime.date.today", "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow"),
     *("time.sleep", "time.time", "time.time_ns", "asyncio.sleep"),
     *("uuid.uuid1", "uuid.uuid4", "os.urandom"),
-    *("secrets.choice", "secrets.randbelow"),
+    *("secrets.choice", "secrets.randbelow", "secrets.SystemRandom"),
     *("secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe"),
 }
 
@@ -48,7 +48,7 @@ def time_and_chance(source: Source) -> Iterator[str]:
     # `asyncio.sleep(0)` passes no time: it only lets other tasks run.
     yields = [n.func for n in source.nodes if isinstance(n, ast.Call) and is_zero(n.args)]
     for node in source.nodes:
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if not isinstance(node, ast.Name | ast.Attribute) or isinstance(node.ctx, ast.Store):
             continue
         name = full_name(node, origins)
         if name == "asyncio.sleep" and node in yields:
@@ -61,10 +61,13 @@ def time_and_chance(source: Source) -> Iterator[str]:
 
 WITHOUT_A_HOST = "runtime/waits/webhooks.py"
 """What users make themselves, before there is a host that could give it a system."""
+NAMES_A_FILE = ("runtime/bundles/new_file.py", "os.getpid")
+"""A file beside the one to be written; two processes that write the same one must not share it."""
 THREADS = ("threading.", "queue.", "time.", "multiprocessing.", "_thread.")
 ALSO_THREADS = {
     *("asyncio.to_thread", "asyncio.Runner", "asyncio.run", "asyncio.new_event_loop"),
     *("concurrent.futures.ThreadPoolExecutor", "concurrent.futures.ProcessPoolExecutor"),
+    *("os.getpid", "socket.gethostname", "platform.node"),
 }
 
 
@@ -79,8 +82,71 @@ def threads(source: Source) -> Iterator[str]:
                 yield f"{source.at(node.lineno)}: ask services.system, not {node.module}"
         elif isinstance(node, ast.Name | ast.Attribute):
             name = full_name(node, origins)
-            if name.startswith(THREADS) or name in ALSO_THREADS:
+            is_behind = name.startswith(THREADS) or name in ALSO_THREADS
+            if is_behind and (source.path, name) != NAMES_A_FILE:
                 yield f"{source.at(node.lineno)}: {name} belongs behind ports/system.py"
+        elif isinstance(node, ast.Call) and is_default_pool(node):
+            yield f"{source.at(node.lineno)}: run_in_executor(None) uses the loop's threads; give it a pool"
+
+
+def is_default_pool(node: ast.Call) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="run_in_executor"), args=[ast.Constant(value=None), *_]):
+            return True
+    return False
+
+
+# A simulation brings its own loop, and that moves these timers (see ports/system.py). They may limit how long
+# work of this process is waited for; when a run goes on is decided by the clock of its host.
+LOOP_TIMERS: dict[str, set[str]] = {
+    "runtime/drive/invoke.py": {"timeout", "wait", "time"},  # how long a node may take
+    "runtime/drive/channel.py": {"timeout"},  # how long a reader waits for a value
+    "runtime/drive/rest.py": {"wait"},  # until a call ends; what is due is the clock's to say
+    "runtime/drive/committer.py": {"wait"},  # a store that is slow with a caller that was cancelled
+    "runtime/drive/parallel.py": {"call_later"},  # more threads for calls that take long
+    "runtime/stay.py": {"wait"},  # how often to look at the store
+    "runtime/workers/worker.py": {"timeout", "wait"},  # how often to look, and how long to stop
+    "runtime/waits/announce.py": {"timeout"},  # how long a notifier may take
+}
+
+
+def loop_timers(source: Source) -> Iterator[str]:
+    """Where the runtime waits by the timers of the event loop is listed, and why."""
+    if source.layer != "runtime" or source.path == IMPLEMENTS_PORTS:
+        return
+    for line, name in timers(source):
+        if name not in LOOP_TIMERS.get(source.path, ()):
+            yield f"{source.at(line)}: {name} goes by the loop's clock; ask services.clock, or say why not"
+
+
+def timers(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield each use of a timer or the clock of an event loop: its line and its last name."""
+    origins = import_origins(source)
+    for node in source.nodes:
+        match node:
+            case ast.Attribute(attr="call_later" | "call_at" as name):
+                yield node.lineno, name
+            case ast.Call(func=ast.Attribute(attr="time", value=owner), args=[]) if is_loop(owner):
+                yield node.lineno, "time"
+            case ast.Call(func=func, keywords=keywords):
+                match full_name(func, origins):
+                    case "asyncio.timeout" | "asyncio.timeout_at" | "asyncio.wait_for" as full:
+                        yield node.lineno, full.removeprefix("asyncio.")
+                    case "asyncio.wait" if any(keyword.arg == "timeout" for keyword in keywords):
+                        yield node.lineno, "wait"
+
+
+def is_loop(owner: ast.expr) -> bool:
+    return ast.unparse(owner).removesuffix("()").endswith("loop")
+
+
+def test_the_list_of_loop_timers_has_those_in_use_and_no_more() -> None:
+    used = {
+        source.path: {name for _, name in timers(source)}
+        for source in everstep_sources()
+        if source.path in LOOP_TIMERS
+    }
+    assert used == LOOP_TIMERS
 
 
 def import_origins(source: Source) -> dict[str, str]:
@@ -91,6 +157,10 @@ def import_origins(source: Source) -> dict[str, str]:
             origins |= {a.asname or a.name: a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             origins |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    for node in source.nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other)) if other in origins:
+                origins.setdefault(name, origins[other])
     return origins
 
 
@@ -116,6 +186,9 @@ def hidden_imports(source: Source) -> Iterator[str]:
         for node in ast.walk(function):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield f"{source.at(node.lineno)}: import at the top of the file"
+    for node in source.nodes:
+        if isinstance(node, ast.Name) and node.id == "__import__":
+            yield f"{source.at(node.lineno)}: import at the top of the file, not by __import__"
 
 
 def prints(source: Source) -> Iterator[str]:
@@ -169,6 +242,7 @@ CHECKS: list[Check] = [
     drawers,
     time_and_chance,
     threads,
+    loop_timers,
     hidden_imports,
     prints,
     long_functions,
@@ -211,6 +285,22 @@ def function_of(lines: int) -> str:
         (threads, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.to_thread(g)"),
         (threads, "runtime/a.py", "from concurrent.futures import ThreadPoolExecutor as P\nx = P(1)"),
         (threads, "runtime/a.py", "from everstep.runtime.system import pause"),
+        (threads, "runtime/a.py", "import os\nx = os.getpid()"),
+        (threads, "runtime/a.py", "from socket import gethostname\nx = gethostname()"),
+        (threads, "runtime/a.py", "async def f(): await loop.run_in_executor(None, print)"),
+        (time_and_chance, "runtime/a.py", "import secrets\nx = secrets.SystemRandom().random()"),
+        (time_and_chance, "runtime/a.py", "from datetime import datetime as D\nkind = D\nx = kind.now()"),
+        (loop_timers, "runtime/runs.py", "loop.call_later(3, print)"),
+        (loop_timers, "runtime/runs.py", "import asyncio\nasync def f(): await asyncio.wait_for(g(), 5)"),
+        (loop_timers, "runtime/runs.py", "import asyncio\nasync def f(): await asyncio.wait([], timeout=4)"),
+        (
+            loop_timers,
+            "runtime/runs.py",
+            "from asyncio import timeout as t\nasync def f():\n  async with t(1): x()",
+        ),
+        (loop_timers, "runtime/runs.py", "import asyncio\nx = asyncio.get_running_loop().time()"),
+        (loop_timers, "runtime/drive/channel.py", "x = self._loop.time()"),
+        (hidden_imports, "runtime/a.py", "x = __import__('threading').Lock()"),
         (hidden_imports, "client/host.py", "def f():\n    import os"),
         (hidden_imports, "client/host.py", "class A:\n    async def f(self):\n        from os import path"),
         (prints, "runtime/a.py", "print('hello')"),
@@ -242,6 +332,11 @@ def test_the_check_finds_what_breaks_the_habit(check: Check, path: str, text: st
         (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(0)"),
         (time_and_chance, "runtime/a.py", "import time\nx = time.monotonic()\nclock.sleep(1)"),
         (time_and_chance, "model/a.py", "from datetime import datetime\nx: datetime\ny = clock.now()"),
+        (threads, "runtime/bundles/new_file.py", "import os\nx = os.getpid()"),
+        (threads, "runtime/a.py", "async def f(): await loop.run_in_executor(pool, print)"),
+        (loop_timers, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.wait([g()])"),
+        (loop_timers, "runtime/drive/parallel.py", "self._loop.call_later(1, f)"),
+        (loop_timers, "server/a.py", "loop.call_later(1, f)"),
         (hidden_imports, "registry.py", "def f():\n    import apsw"),
         (hidden_imports, "cli/main.py", "def f():\n    import rich"),
         (hidden_imports, "model/a.py", "if TYPE_CHECKING:\n    import os"),
