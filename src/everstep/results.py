@@ -1,10 +1,11 @@
 """What the calls of a host return, and `validate` and `report`.
 
 Every result is a frozen struct, but for `RunResult` and `RunState`, whose values are read when asked for.
-`as_json` gives any of them as `--json` and HTTP show it.
+`as_json` gives any of them, and lists and dicts of them, as `--json` shows it.
 """
 
 from everstep.client.diff import Diff, Moment, NodeChange
+from everstep.client.documents import as_json
 from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, GuardedInfo, RunGuards
 from everstep.client.projection import (
     ItemsInfo,
@@ -29,7 +30,6 @@ from everstep.client.views import (
 )
 from everstep.codec.compare import Change, Pair, Unreadable
 from everstep.codec.values import Values as ValueCodec
-from everstep.codec.wire import wire as as_json
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
 from everstep.model.acts import Act, Known

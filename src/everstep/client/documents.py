@@ -1,18 +1,28 @@
-"""What commands show as one JSON document where no call of a host returns just that."""
+"""What commands show as one JSON document where no call of a host returns just that; and any result so."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from everstep.client.guards import RunGuards
+from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.outline import next_of
 from everstep.client.projection import NodeInfo, RunAct
-from everstep.client.views import RunInfo, RunState
+from everstep.client.views import Delivery, RunInfo, RunResult, RunState, Values
+from everstep.codec.compare import Unreadable
+from everstep.codec.plain_json import Wire, jsonable
+from everstep.codec.wire import wire
+from everstep.errors import ValueUnreadable
+from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
+from everstep.graph.check.report import DurabilityReport, Segment
+from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, IdempotencyState
@@ -237,6 +247,21 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     fallback: Fallback | None
     run_folder: Path | UnsetType = UNSET
 
+    @classmethod
+    def of(cls, result: RunResult) -> RunDocument:
+        """Read the values of a result; its waits have their tokens, as each has by itself."""
+        return cls(
+            run_id=result.run_id,
+            status=result.status,
+            values=readable(result),
+            channel=result.channel or UNSET,
+            error=result.error,
+            steps=result.steps,
+            waits=[wire(wait) for wait in result.waits],
+            spooled=result.spooled,
+            fallback=result.fallback,
+        )
+
 
 class ShowDocument(RunInfo, frozen=True, kw_only=True):
     """A run at a glance."""
@@ -256,3 +281,58 @@ class ShowDocument(RunInfo, frozen=True, kw_only=True):
     def with_more(cls, info: RunInfo, **more: Any) -> ShowDocument:
         """Describe a run, with what its records say."""
         return cls(**asdict(info), **more)
+
+
+def readable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name, those of inner flows below theirs; where one cannot be read, why."""
+    return {name: _read(values, name) for name in values}
+
+
+def _read(values: Mapping[str, Any], name: str) -> Any:
+    try:
+        found = values[name]
+    except ValueUnreadable as error:
+        return Unreadable(error)
+    return readable(found) if isinstance(found, Values) else found
+
+
+def as_json(result: object) -> Any:
+    """Return what a call of a host returned as `--json` shows it: a struct, a list, values by name, none.
+
+    What is at work and holds no data, such as a store or a worker, is a `TypeError`.
+    """
+    match result:
+        case RunResult():
+            return wire(RunDocument.of(result))
+        case RunState():
+            return wire(StateDocument.of(result, readable(result), partial(_read, result)))
+        case Delivery():
+            return Wire({**wire(replace(result, result=None)), "result": as_json(result.result)})
+        case Struct() | None:
+            return wire(result)
+        case Diagnostic() | Diagnostics() | DurabilityReport() | Segment():
+            return result.to_json()
+        case Part():
+            return result._asdict()
+        case Enum():
+            return result.value
+        case datetime():
+            return result.isoformat()
+        case Path():
+            return str(result)
+    return _plain(result)
+
+
+def _plain(result: object) -> Any:
+    match result:
+        case Mapping():
+            shown = {k: wire(v) if isinstance(v, BreakerInfo) else v for k, v in readable(result).items()}
+            return jsonable(shown)
+        case list():
+            return [as_json(one) for one in result]
+        case Unreadable() | bool() | int() | float() | str() | bytes():
+            return jsonable(result)
+    raise TypeError(
+        f"as_json takes what a call of a host returns, and {type(result).__qualname__} holds no such data. "
+        "Give it a result, a list of results, or values by name."
+    )

@@ -5,21 +5,20 @@ A body is converted into its struct, which checks it; the OpenAPI document is de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
+from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
 from everstep.client.views import RunInfo, RunResult, RunState, WaitInfo, WorkerInfo
-from everstep.errors import ValueUnreadable
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_TEXT, PRIORITIES, Count, Instant, Value
-from everstep.results import Event, Fallback, Unreadable
+from everstep.results import Event, Fallback
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID
 
@@ -198,17 +197,6 @@ class Health(Struct, frozen=True, kw_only=True):
     """The service answers."""
 
     status: Literal["ok"] = "ok"
-
-
-def readable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name; where one cannot be read, why."""
-    found: dict[str, Any] = {}
-    for name in values:
-        try:
-            found[name] = values[name]
-        except ValueUnreadable as error:
-            found[name] = Unreadable(error)
-    return found
 
 
 _TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
