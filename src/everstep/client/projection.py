@@ -13,7 +13,7 @@ import msgspec
 
 from everstep.client.guards import GuardedInfo, RunGuards
 from everstep.model.acts import Act, Known
-from everstep.model.address import Address, item_of, map_of, maps_around, plain_of
+from everstep.model.address import Address, Part, item_of, map_of, maps_around, plain_of
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, ErrorInfo, NodeState, OpenedState, StepRecord
 from everstep.model.shapes import Count, Instant, OrNull, shown
@@ -426,7 +426,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     depth: Count
     """How many flows and maps are around it."""
     steps: Count
-    """How many recorded steps the line stands for."""
+    """How many recorded steps the line stands for; 0 for a failure that the line before has counted."""
     status: Status | None
     """None for items, which are counted."""
     attempts: Count
@@ -515,10 +515,11 @@ class Projection:
 
     It takes the records page by page, oldest first, and keeps what they say of nodes, not the records.
     `cursor` is the last checkpoint that it took: with the pages behind that one it goes on. Of a run that is
-    watched it takes the events, which come before there is a record.
+    watched it takes the events, which come before there is a record. Of a part it takes the part's records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, part: Part | None = None) -> None:
+        self._part = part
         self.cursor = 0
         self.acts: list[RunAct] = []
         self.maps = Maps()
@@ -536,6 +537,9 @@ class Projection:
         self, nodes: Mapping[str, NodeState], opened: Mapping[str, OpenedState], own: Iterable[StepRecord]
     ) -> None:
         """Know how a run stood with some steps that are still to be taken."""
+        if (part := self._part) is not None:
+            nodes = {path: node for path, node in nodes.items() if part.holds(path)}
+            opened = {path: visit for path, visit in opened.items() if part.holds(path, visit.visit)}
         self.maps.begin(opened, own)
         steps = {(step.path, step.visit): step for step in _under_way(nodes, opened)}
         visits = Counter({path: node.visits for path, node in nodes.items()})
@@ -543,7 +547,7 @@ class Projection:
         # Those under way are counted here, whichever step began them.
         visits -= Counter(path for path, _ in {(step.path, step.visit) for step in own} - steps.keys())
         for path, count in visits.items():
-            if "#" not in path:
+            if self._map_around(path) is None:
                 line = self._line(path)
                 line.status = (
                     Status.COMPLETED if path not in nodes else nodes[path].status or Status.COMPLETED
@@ -556,13 +560,13 @@ class Projection:
     def _is_under_way(self, step: StepRecord) -> None:
         """Note what was under way before the first step that is taken."""
         self.under_way[step.path, step.visit] = Visit(step, step.status is Status.RUNNING)
-        base = map_of(step.path)
-        if base is None:
+        around = self._map_around(step.path)
+        if around is None:
             line = self._line(step.path)
             line.status, line.last = step.status, step
             line.was_opened, line.items = step.status is Status.RUNNING, self.maps.of(base_of(step))
-        elif (items := self.maps.of(base)) is not None:
-            items.take(step, item_of(step.path) or "")
+        elif (items := self.maps.of(around[0])) is not None:
+            items.take(step, around[1])
 
     def take(self, records: Iterable[CheckpointRecord]) -> None:
         """Take the next page; what was taken before is passed by."""
@@ -616,9 +620,14 @@ class Projection:
             kept = self._reopenable if step.status in ENDED else self.under_way
             kept[place] = Visit(step, has_begun)
         is_news = self.maps.take(step)
-        if map_of(step.path) is None:
+        if self._map_around(step.path) is None:
             self._line(step.path).take(step, self.maps, is_new=before is None)
         return is_news
+
+    def _map_around(self, path: str) -> tuple[str, str] | None:
+        """Return the outermost map around a step, and the item; a part may lie in others."""
+        least = 0 if self._part is None else len(self._part.path)
+        return next((found for found in maps_around(path) if len(found[0]) >= least), None)
 
     def _line(self, path: str) -> NodeLine:
         name = plain_of(path)
@@ -649,11 +658,15 @@ class Projection:
     def nodes(self, others: Iterable[str]) -> list[NodeLine]:
         """List the nodes in the order they first ran, then the others; those inside a flow below it."""
         lines = dict(self._lines)
+        top = "" if self._part is None else plain_of(self._part.path)
+        if top in lines:
+            top = top.rpartition("/")[0]
         for name in others:
-            outer = lines.get(name.rpartition("/")[0])
-            if "/" not in name or (outer is not None and outer.was_opened and outer.items is None):
+            around = name.rpartition("/")[0]
+            outer = lines.get(around)
+            if around == top or (outer is not None and outer.was_opened and outer.items is None):
                 lines.setdefault(name, NodeLine(name))
-        return list(_nested(lines, ""))
+        return list(_nested(lines, top))
 
 
 def step_of(event: Event) -> StepRecord | None:

@@ -76,8 +76,9 @@ class SyncDebugCalls:
     def steps(self, run_id: str, *, after: int = 0, limit: int = 100, full: bool = False) -> StepPage:
         """Return the steps of the first `limit` checkpoints behind `after`, as `log` lists them.
 
-        Those of a map's items are counted in one line; with `full` each has its own. `next` of a page is the
-        `after` of the one that follows. Of a part such as A17/rag, the steps in it.
+        Those of a map's items are counted in one line, and those that failed follow; with `full` each has its
+        own. `next` of a page is the `after` of the one that follows. Of a part such as A17/rag, the steps in
+        it; of one in an item, such as A17/check#7, each has its own line.
         """
         return self._lanes.call(lambda host: host.debug.steps(run_id, after=after, limit=limit, full=full))
 

@@ -322,3 +322,48 @@ def test_maps_inside_items_are_let_go_once_they_have_ended(host: Host) -> None:
             maps.take(step)
             most = max(most, len(maps))
     assert most <= 3
+
+
+def test_every_face_tells_of_an_item_that_has_not_ended(tmp_path: Path) -> None:
+    BROKEN[0], url = True, f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(nested("stop"), {"x": [[1, 3], [2]]}, run_id="A")
+        nodes = as_json(host.debug.nodes("A/rows#0"))["nodes"]
+        steps = as_json(host.debug.steps("A/rows#0"))["steps"]
+        deeper = [line.node for line in host.debug.nodes("A/rows#0/each#1").nodes]
+    assert [(line["node"], line["status"], line["items"]["count"]) for line in nodes] == [
+        ("rows/each", "failed", 2)
+    ]
+    assert deeper == ["rows/each/double"]
+    logged = [s["address"] for r in told(log, url, "A/rows#0")["checkpoints"] for s in r["steps"]]
+    assert [line["address"] for line in steps] == logged
+    assert [step["address"] for step in told(show, url, "A/rows#0")["steps"]] == logged
+    shown = CliRunner().invoke(show, ["A/rows#0", "--store", url], standalone_mode=False).output
+    assert shown.startswith("rows@1#0  has not ended")
+    assert "ValueError: three" in shown
+    assert same(served(url, "/runs/A%2Frows%230/nodes")["nodes"]) == same(nodes)
+    assert served(url, "/runs/A%2Frows%230/steps")["steps"] == steps
+
+
+def test_a_part_tells_of_nothing_outside_it(host: Host, table: Flow) -> None:
+    for part in ("A/rows#0", "A/rows#1", "A/rows#0/each"):
+        assert [line.node for line in host.debug.nodes(part).nodes if line.status] in (
+            ["rows", "rows/each"],
+            ["rows/each"],
+        )
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_failures_follow_the_line_that_counts_them(host: Host, size: int) -> None:
+    BROKEN[0] = True
+    host.run(nested("stop"), {"x": [[1, 3], [2]]}, run_id="A")
+    found, after = [], 0
+    while True:
+        page = host.debug.steps("A", after=after, limit=size)
+        found += page.steps
+        if page.next is None:
+            break
+        after = page.next
+    failed = [(line.address, line.steps) for line in found if line.status == "failed"]
+    assert failed == [("rows@1#0/each@1#1/double@1", 0), ("rows@1#0/each@1", 0), ("rows@1", 1)]
+    assert sum(line.steps for line in found) == len(in_full(host, 1000))

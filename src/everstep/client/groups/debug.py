@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import replace
+
 from everstep.client.diff import Diff, compare_states
 from everstep.client.outline import standing_of
 from everstep.client.parts import Parts, check_limit
-from everstep.client.projection import Log, Projection, RunNodes, StepLine, StepPage
+from everstep.client.projection import Fold, Log, LogLine, Maps, Projection, RunNodes, StepLine, StepPage
 from everstep.client.views import RunState
 from everstep.errors import BadRequest, RunNotFound
 from everstep.graph.author.flow import Flow
+from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import addressed, in_run
 from everstep.runtime.history import history
 from everstep.runtime.travel.bisect import Divergence, bisect
@@ -71,7 +74,7 @@ class DebugCalls:
         """
         run_id, at, part = await addressed(self._runs, run_id)
         last = None if at is None else (await self._runs.find(run_id, at))[1]
-        told, page = Projection(), await history(self._runs, run_id, last, count=PAGE, after=0, part=part)
+        told, page = Projection(part), await history(self._runs, run_id, last, count=PAGE, after=0, part=part)
         while page:
             told.take(page)
             page = await history(self._runs, run_id, last, count=PAGE, after=told.cursor, part=part)
@@ -88,19 +91,21 @@ class DebugCalls:
     async def steps(self, run_id: str, *, after: int = 0, limit: int = 100, full: bool = False) -> StepPage:
         """Return the steps of the first `limit` checkpoints behind `after`, as `log` lists them.
 
-        Those of a map's items are counted in one line; with `full` each has its own. `next` of a page is the
-        `after` of the one that follows. Of a part such as A17/rag, the steps in it.
+        Those of a map's items are counted in one line, and those that failed follow; with `full` each has its
+        own. `next` of a page is the `after` of the one that follows. Of a part such as A17/rag, the steps in
+        it; of one in an item, such as A17/check#7, each has its own line.
         """
         check_limit(limit)
         run_id, at, part = await addressed(self._runs, run_id)
         last = None if at is None else (await self._runs.find(run_id, at))[1]
         page = await history(self._runs, run_id, last, count=limit, after=after, part=part)
-        log = Log(full=full)
+        log = Log(full=full or (part is not None and "#" in part.path))
         if page and page[0].sequence > 1:
             with suppress(RunNotFound):  # it was removed
                 before = await self._runs.look_back(run_id, page[0].sequence - 1)
                 log.maps.begin(RunState(run_id, before).opened)
-        steps = [StepLine.of(line, log.maps) for line in chain(log.take(page), log.rest())]
+        lines = chain(log.take(page), log.rest())
+        steps = [step for line in lines for step in (StepLine.of(line, log.maps), *_failures(line, page))]
         return StepPage(run_id=run_id, steps=steps, next=page[-1].sequence if len(page) == limit else None)
 
     async def bisect(self, good: str, bad: str) -> Divergence | None:
@@ -126,3 +131,12 @@ class DebugCalls:
         Where one cannot be read, what stands in its place says why.
         """
         return await recall(self._runs, run_id, versions)
+
+
+def _failures(line: LogLine | Fold, page: Sequence[CheckpointRecord]) -> Iterator[StepLine]:
+    """Yield the failures that a line of items has counted."""
+    failures = line.items.failures if isinstance(line, Fold) else []
+    places = {id(step): record for record in page for step in record.steps} if failures else {}
+    for step in failures:
+        told = StepLine.of(LogLine(places[id(step)], step, 0, ""), Maps())
+        yield replace(told, steps=0)

@@ -37,7 +37,7 @@ from everstep.client.projection import Fold, Log, base_of, name_of
 from everstep.codec.plain_json import Wire, jsonable
 from everstep.codec.wire import wire
 from everstep.errors import RunNotFound
-from everstep.model.address import Address, find, map_of, plain_of
+from everstep.model.address import Address, Part, find, map_of, part_of, plain_of
 from everstep.model.enums import Status, ValueForm
 from everstep.model.records import (
     CHANNEL,
@@ -72,6 +72,9 @@ class Search:
         """The nodes outside of maps that took steps."""
         self.items: dict[str, str] = {}
         """By the path of a node inside a map, the first step of it."""
+        self.item: Part | None = None
+        """The item that STEP means, if steps inside it were taken."""
+        self._address = Address.parse(wanted)
         place = find(((step.path, step.visit) for step in self._passing(pages)), wanted)
         marked = f"@{wanted.removeprefix('@')}"
         if marked in (INPUTS, FORK) and (wanted == marked or place is None):
@@ -87,9 +90,20 @@ class Search:
             for step in record.steps:
                 if map_of(step.path) is not None:
                     self.items.setdefault(plain_of(step.path), step.path)
+                    self._look_around(step)
                 elif step.path[0] != "@":
                     self.names.setdefault(plain_of(step.path))
                 yield step
+
+    def _look_around(self, step: StepRecord) -> None:
+        if self._address is not None and self._address.segments[-1].item is not None:
+            self.item = part_of(self._address, step.path, step.visit) or self.item
+
+    def inside(self, pages: Iterable[Sequence[CheckpointRecord]]) -> Found:
+        """Return the steps inside the item that is meant."""
+        steps = ((record, step) for page in pages for record in page for step in record.steps)
+        item = self.item
+        return [(r, step) for r, step in steps if item is not None and item.holds(step.path, step.visit)]
 
     def steps(self, pages: Iterable[Sequence[CheckpointRecord]]) -> Found:
         """Return the steps that are meant; of a node all attempts of one visit."""
@@ -105,7 +119,14 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
     search = Search(pages, wanted)
     checkpoint, found = search.checkpoint, search.steps(pages)
     if not found and checkpoint is None:
-        _say_why_not(host.state(run_id), search)
+        if search.item is None:
+            _say_why_not(host.state(run_id), search)
+        if not as_json:
+            item = StepRecord(path=search.item.path)
+            click.echo(f"{click.style(name_of(item), bold=True)}  has not ended")
+            _write_inside(host, run_id, pages, item, whole=whole)
+            return
+        found = search.inside(pages)
     lookup = Lookup(host, run_id, (step for _, step in found), with_reads=True)
     if as_json:
         steps = [
