@@ -29,6 +29,7 @@ from everstep.client.views import (
     WorkerInfo,
 )
 from everstep.codec.compare import Change, Pair, Unreadable
+from everstep.codec.keyring import Key
 from everstep.codec.values import Values as ValueCodec
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
@@ -37,6 +38,7 @@ from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
+from everstep.model.leases import Driven, Process, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -106,6 +108,7 @@ __all__ = [
     "Divergence",
     "Drained",
     "Drivable",
+    "Driven",
     "DrivenInfo",
     "DurabilityReport",
     "Effects",
@@ -126,6 +129,7 @@ __all__ = [
     "IdempotencyState",
     "Imported",
     "ItemsInfo",
+    "Key",
     "Known",
     "Ledger",
     "LeftOut",
@@ -139,6 +143,7 @@ __all__ = [
     "Pair",
     "Part",
     "Planned",
+    "Process",
     "Progress",
     "QueuedTask",
     "Recorded",
@@ -182,6 +187,7 @@ __all__ = [
     "WaitingFor",
     "Worker",
     "WorkerInfo",
+    "WorkerRow",
     "Written",
     "as_json",
 ]

@@ -460,7 +460,7 @@ class _MakesNode(Protocol):
     def __call__(self, fn: Callable[Q, S], /) -> Node[Q, S]: ...
 
 
-class _MakesGate(Protocol):
+class MakesGate(Protocol):
     def __call__(self, fn: Callable[Q, S], /) -> Gate[Q, S]: ...
 
 
@@ -525,7 +525,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
 
 
-def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[NodeKeywords]) -> _MakesGate:
+def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[NodeKeywords]) -> MakesGate:
     """Turn a function that returns a bool into a gate with two targets."""
     _check_options("@ifelse", options)
 
@@ -537,7 +537,7 @@ def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Unpack[N
 
 def route(
     *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Unpack[NodeKeywords]
-) -> _MakesGate:
+) -> MakesGate:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     _check_options("@route", options)
     given: list[object] = []
