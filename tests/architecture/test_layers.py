@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports", "on_demand"},
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
+        "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
         *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },

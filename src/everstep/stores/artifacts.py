@@ -18,10 +18,10 @@ from everstep.model.removal import StoredBlob
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.os_errors import explain
 
-_KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp")
+_KEY = r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp"
 """An artifact, or what a put left behind that was cut off; neither names anything outside the folder."""
 
-_SHA256 = re.compile("[0-9a-f]{64}")
+_SHA256 = "[0-9a-f]{64}"
 
 _PIECE = 1024 * 1024
 
@@ -173,7 +173,7 @@ class ArtifactFolder:
             inside = [entry.name]
             if len(entry.name) == 2 and entry.name >= after[:2]:
                 inside = sorted(f"{entry.name}/{each.name}" for each in entry.iterdir())
-            yield from (key for key in inside if key > after and _KEY.fullmatch(key))
+            yield from (key for key in inside if key > after and re.fullmatch(_KEY, key))
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
         removed: list[str] = []
@@ -183,7 +183,7 @@ class ArtifactFolder:
             with self._locked(fcntl.LOCK_EX):
                 latest = self._clock.now() - untouched_for
                 for key in keys:
-                    if _KEY.fullmatch(key) and self._is_older(key, latest):
+                    if re.fullmatch(_KEY, key) and self._is_older(key, latest):
                         (self._folder / key).unlink()
                         removed.append(key)
         except OSError as error:
@@ -202,7 +202,7 @@ class ArtifactFolder:
 
 def _checked(checksum: str) -> str:
     """Return a checksum that leads to no other folder."""
-    if not _SHA256.fullmatch(checksum):
+    if not re.fullmatch(_SHA256, checksum):
         raise StateCorrupted(f"{checksum!r} names no artifact.")
     return checksum
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from operator import attrgetter
 from types import UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
@@ -52,13 +53,20 @@ class RowTable(Generic[S]):
         blank: Collection[str] = (),
     ) -> None:
         self.struct = struct
-        named = named or {}
-        self.columns = tuple(
-            Column(named.get(f.name, f.name), f.name, *_kind_of(f), f.name in blank)
-            for f in msgspec.structs.fields(struct)
-            if f.name not in without
+        self._kept = {
+            name: (named or {}).get(name, name) for name in struct.__struct_fields__ if name not in without
+        }
+        self._blank = blank
+        self.names = tuple(self._kept.values())
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """What each column keeps. Worked out when a row is met: it takes reading the types of all fields."""
+        return tuple(
+            Column(self._kept[f.name], f.name, *_kind_of(f), f.name in self._blank)
+            for f in msgspec.structs.fields(self.struct)
+            if f.name in self._kept
         )
-        self.names = tuple(column.name for column in self.columns)
 
 
 def _kind_of(field: msgspec.structs.FieldInfo) -> tuple[type, Any]:
@@ -73,10 +81,24 @@ class Rows(Generic[S]):
 
     def __init__(self, table: RowTable[S], *, keep: Converts, read: Converts) -> None:
         self._table = table
-        self._fields = [column.field for column in table.columns]
-        self._take = attrgetter(*self._fields)
-        self._keep = [(_keeping(c, keep), "" if c.is_blank else None) for c in table.columns]
-        self._read = [(_reading(c, read), c) for c in table.columns]
+        self._by_kind = keep, read
+
+    @cached_property
+    def _fields(self) -> list[str]:
+        return [column.field for column in self._table.columns]
+
+    @cached_property
+    def _take(self) -> attrgetter[Any]:
+        return attrgetter(*self._fields)
+
+    @cached_property
+    def _keep(self) -> list[tuple[Convert, str | None]]:
+        keep = self._by_kind[0]
+        return [(_keeping(c, keep), "" if c.is_blank else None) for c in self._table.columns]
+
+    @cached_property
+    def _read(self) -> list[tuple[Convert, Column]]:
+        return [(_reading(c, self._by_kind[1]), c) for c in self._table.columns]
 
     def values(self, row: S) -> list[Any]:
         """Return what is kept of a row, in the order of its columns."""

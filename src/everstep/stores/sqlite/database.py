@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from everstep.errors import (
     StoreUnavailable,
 )
 from everstep.stores.artifacts import make_lasting
-from everstep.stores.tables import RUN_COLUMNS, RUNS, TOMBSTONES, WAITS, Column, RowTable
+from everstep.stores.tables import RUN_COLUMNS, RUNS, TOMBSTONES, WAITS, RowTable
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -48,6 +47,7 @@ _MEANINGS = {
 }
 """What names in braces stand for in `queries.sql`."""
 _TABLES: dict[str, RowTable[Any]] = {"runs": RUNS, "waits": WAITS, "tombstones": TOMBSTONES}
+_COLUMNS = {(table, name) for table, columns in _TABLES.items() for name in columns.names}
 _COLUMNS_THERE = (
     "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
 )
@@ -61,16 +61,24 @@ def read_queries() -> dict[str, str]:
     text = (_HERE / "queries.sql").read_text()
     for name, meaning in _MEANINGS.items():
         text = text.replace(name, meaning)
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    bodies = (re.sub(r"--.*", "", body) for body in parts[1::2])
-    return {name: " ".join(body.split()).rstrip(";") for name, body in zip(parts[::2], bodies, strict=True)}
+    parts = (part.split("\n", 1) for part in text.split("-- name: ")[1:])
+    return {name: _bare(body) for name, body in parts}
+
+
+def _bare(body: str) -> str:
+    """Return a query on one line, without its comments."""
+    lines = (line.partition("--")[0] for line in body.splitlines())
+    return " ".join(" ".join(lines).split()).rstrip(";")
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the schema's steps by number."""
+    return [(int(file.name[:4]), file.read_text()) for file in _migration_files()]
 
 
 @cache
-def migrations() -> list[tuple[int, str]]:
-    """Return the schema's steps by number."""
-    files = sorted((_HERE / "migrations").glob("[0-9]*.sql"))
-    return [(int(file.name[:4]), file.read_text()) for file in files]
+def _migration_files() -> list[Path]:
+    return sorted(file for file in (_HERE / "migrations").iterdir() if file.name[0].isdigit())
 
 
 def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None = None) -> apsw.Connection:
@@ -107,22 +115,19 @@ def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
         transact(connection, lambda: _add_columns(connection))
 
 
-def _missing_columns(connection: apsw.Connection) -> list[tuple[str, Column]]:
-    """Return the columns that a file of an earlier release has not got, each with its table."""
-    there = set(rows(connection, _COLUMNS_THERE))
-    return [
-        (name, column)
-        for name, table in _TABLES.items()
-        for column in table.columns
-        if (name, column.name) not in there
-    ]
+def _missing_columns(connection: apsw.Connection) -> set[tuple[str, str]]:
+    """Return the columns that a file of an earlier release has not got, each behind its table."""
+    return _COLUMNS.difference(rows(connection, _COLUMNS_THERE))
 
 
 def _add_columns(connection: apsw.Connection) -> None:
     """Add what is missing. The schema keeps its number: earlier releases refuse a file with a newer one."""
-    for table, column in _missing_columns(connection):
-        kind = _KINDS.get(column.kind, "TEXT")
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
+    missing = _missing_columns(connection)
+    for table, columns in _TABLES.items():
+        for column in columns.columns:
+            if (table, column.name) in missing:
+                kind = _KINDS.get(column.kind, "TEXT")
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
 
 def _use_wal(connection: apsw.Connection, path: Path) -> None:
@@ -142,7 +147,7 @@ def _use_wal(connection: apsw.Connection, path: Path) -> None:
 
 
 def _newest() -> int:
-    return migrations()[-1][0]
+    return int(_migration_files()[-1].name[:4])
 
 
 def _schema_version(connection: apsw.Connection, path: Path) -> int:

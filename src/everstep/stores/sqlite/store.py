@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 import msgspec
@@ -20,7 +21,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
-from everstep.ports.health import Health
+from everstep.on_demand import on_demand
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
@@ -41,7 +42,6 @@ from everstep.ports.store import (
 )
 from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, read_removal, read_worker, to_int
-from everstep.stores.sqlite.claims import SqliteDueRuns
 from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, run_row, run_values, tombstone
 from everstep.stores.sqlite.database import (
     brief_patience,
@@ -53,13 +53,23 @@ from everstep.stores.sqlite.database import (
     rows,
     transact,
 )
-from everstep.stores.sqlite.health import look_at, write_and_remove
-from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
-from everstep.stores.sqlite.restoring import restore
 from everstep.stores.sqlite.room import LogRoom
 from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
+
+if TYPE_CHECKING:
+    from everstep.ports.health import Health
+    from everstep.stores.sqlite.claims import SqliteDueRuns
+    from everstep.stores.sqlite.health import look_at, write_and_remove
+    from everstep.stores.sqlite.listing import list_runs
+    from everstep.stores.sqlite.restoring import restore
+else:
+    SqliteDueRuns = on_demand("everstep.stores.sqlite.claims:SqliteDueRuns")
+    list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
+    look_at = on_demand("everstep.stores.sqlite.health:look_at")
+    restore = on_demand("everstep.stores.sqlite.restoring:restore")
+    write_and_remove = on_demand("everstep.stores.sqlite.health:write_and_remove")
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -94,7 +104,6 @@ class SqliteStore:
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path) if syncs_each_commit else None
         self._waits = SqliteWaits(self._db, self._sql)
-        self._due = SqliteDueRuns(self._db, self._sql)
         self._records = RecordTable(self._db, self._sql, path)
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}
@@ -104,6 +113,10 @@ class SqliteStore:
         self._renewing = threading.Lock()
         self._watch: apsw.Connection | None = None
         self._watch_lock = threading.Lock()
+
+    @cached_property
+    def _due(self) -> SqliteDueRuns:
+        return SqliteDueRuns(self._db, self._sql)
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
