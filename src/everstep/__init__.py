@@ -7,16 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from everstep import migrate, registry, wait
-from everstep.codec.keyring import KeyRing
+from everstep import registry
 from everstep.errors import EverstepError
 from everstep.graph.author.context import Context
 from everstep.graph.author.node import END, Node, ifelse, node, route
 from everstep.graph.author.streams import Chunk
-from everstep.graph.author.unknown_effects import Done
 from everstep.graph.author.wiring import at_least, chain, critical, parallel, quorum
-from everstep.graph.check.report import report
-from everstep.graph.check.validate import validate
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability
@@ -28,14 +24,18 @@ from everstep.model.retry import Retry
 if TYPE_CHECKING:
     from everstep import backends as backends
     from everstep import checkpoints as checkpoints
-    from everstep import notify
+    from everstep import migrate, notify, wait
     from everstep import phases as phases
     from everstep import pipelines as pipelines
     from everstep import results as results
     from everstep import types as types
     from everstep.client.host import AsyncHost
     from everstep.client.sync import Host
+    from everstep.codec.keyring import KeyRing
     from everstep.compat import Flow
+    from everstep.graph.author.unknown_effects import Done
+    from everstep.graph.check.report import report
+    from everstep.graph.check.validate import validate
 else:
     from everstep.graph.author.flow import Flow
 
@@ -75,9 +75,19 @@ __all__ = [
     "wait",
 ]
 
-_HOMES = {"AsyncHost": "everstep.client.host", "Host": "everstep.client.sync"}
+_HOMES = {
+    "AsyncHost": "everstep.client.host",
+    "Done": "everstep.graph.author.unknown_effects",
+    "Host": "everstep.client.sync",
+    "KeyRing": "everstep.codec.keyring",
+    "report": "everstep.graph.check.report",
+    "validate": "everstep.graph.check.validate",
+}
 """Names by the module that has them, which is loaded when one of them is first used."""
-_MODULES = ("backends", "checkpoints", "notify", "phases", "pipelines", "results", "testing", "types")
+_MODULES = (
+    *("backends", "checkpoints", "migrate", "notify", "phases", "pipelines", "results", "testing", "types"),
+    "wait",
+)
 _MOVED = {
     "everstep.phases": ("Phase", "ScoredGate"),
     "everstep.results": (

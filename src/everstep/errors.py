@@ -85,7 +85,15 @@ EverstepError
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = on_demand("difflib")
 
 
 class EverstepError(Exception):
@@ -508,6 +516,11 @@ class StoreUnavailable(StoreError):
 
 class StoreNotWritable(StoreUnavailable):
     code = "store.not_writable"
+
+
+def close_matches(name: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return what a name that is not known may have been meant to be, for the message of an error."""
+    return difflib.get_close_matches(name, list(known), n, cutoff)
 
 
 _OLD_NAMES = {"InputNeverCame": InputMissing, "NoTime": TimerUnset, "TwoTimes": TimerAmbiguous}

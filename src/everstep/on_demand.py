@@ -1,4 +1,4 @@
-"""Functions whose modules are loaded at their first call: for features that most runs do without."""
+"""Modules and functions that are loaded at their first use: for what most runs do without."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def on_demand(place: str) -> Any:
-    """Return a function that stands for `module:name`, and loads that module when it is called.
+    """Return what stands for a function, `module:name`, or for a `module`, and loads it at its first use.
 
     Write it where type checkers see the real import:
 
@@ -17,8 +17,22 @@ def on_demand(place: str) -> Any:
             fork = on_demand("everstep.runtime.travel.fork:fork")
     """
     module, _, name = place.partition(":")
+    if not name:
+        return _Module(module)
 
     def call(*args: Any, **options: Any) -> Any:
         return getattr(import_module(module), name)(*args, **options)
 
     return call
+
+
+class _Module:
+    """A module until its first use; each name of it is looked up once."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self._module), name)
+        setattr(self, name, found)
+        return found

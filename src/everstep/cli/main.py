@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,6 +16,7 @@ import click
 
 import everstep
 from everstep.cli.failures import report
+from everstep.errors import close_matches
 
 
 class Lazy(NamedTuple):
@@ -131,7 +131,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            meant = MEANT.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS)), "")
+            meant = MEANT.get(args[0]) or next(iter(close_matches(args[0], COMMANDS)), "")
             if not meant:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from error

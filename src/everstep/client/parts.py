@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast, overload
+
+from msgspec import Struct
 
 from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.codec.notes import look_at_wait
@@ -23,8 +24,7 @@ from everstep.runtime.waits.answers import Answers
 G = TypeVar("G")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """The services of a host and what works with them, on one event loop."""
 
     url: str

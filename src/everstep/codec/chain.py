@@ -11,14 +11,14 @@ from everstep.codec.payload import (
     FORMAT,
     HEADER,
     LEFT_OUT,
+    ZSTD,
     Layer,
+    Zstd,
     header_with,
     key_id_of,
     key_missing,
     layers_of,
 )
-from everstep.codec.zstd import NAME as ZSTD
-from everstep.codec.zstd import Zstd
 from everstep.errors import (
     BadRequest,
     EverstepError,

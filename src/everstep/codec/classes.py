@@ -29,8 +29,7 @@ _STRUCT: Final[Any] = msgspec.Struct
 _CONSTANT_FACTORIES: Final = frozenset({list, dict, set, tuple, frozenset, str, bytes, int, float, bool})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClassKind:
+class ClassKind(msgspec.Struct, frozen=True):
     """How the instances of one kind of class are taken apart, and put together without their own code."""
 
     tag: Tag

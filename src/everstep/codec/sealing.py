@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -201,8 +200,7 @@ def _has_sealed(record: CheckpointRecord) -> bool:
     return (record.error is not None or record.state is not None) and bool(_ERRORS.sealed(record))
 
 
-@dataclass(frozen=True)
-class _Aside(Generic[T]):
+class _Aside(msgspec.Struct, Generic[T], frozen=True):
     """Texts that an encrypted record holds apart: in their places it names the digest of each."""
 
     name: str

@@ -7,11 +7,10 @@ from typing import Any, Final
 from msgspec.msgpack import Decoder
 
 from everstep.codec.classes import SEEN_APART, as_stored
-from everstep.codec.payload import AES_GCM, SERIALIZER, key_id_of, layers_of
+from everstep.codec.forms import FORM_OF_TAG
+from everstep.codec.payload import AES_GCM, SERIALIZER, ZSTD, Zstd, key_id_of, layers_of
 from everstep.codec.plain_json import jsonable
-from everstep.codec.tags import FORM_OF_TAG, Tag
-from everstep.codec.zstd import NAME as ZSTD
-from everstep.codec.zstd import Zstd
+from everstep.codec.tags import Tag
 
 
 class NotShown(Exception):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import pickle
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,24 +17,25 @@ from datetime import datetime, time
 from enum import Enum
 from itertools import chain, repeat
 from types import MappingProxyType, NoneType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.msgpack import Decoder, Encoder, Ext
 
-from everstep.codec.classes import (
-    KIND_OF_TAG,
-    KINDS,
-    SEEN_APART,
-    ClassKind,
-    as_stored,
-    loaded_classes,
-    spelled,
-    storable_name,
-)
-from everstep.codec.frames import FRAMES, array_together, array_way, frame_parts, frame_together, frame_way
-from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
+from everstep.codec.tags import Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pickle
+
+    from everstep.codec import classes, forms, frames
+else:
+    # What is not plain: most values never need it.
+    pickle = on_demand("pickle")
+    classes = on_demand("everstep.codec.classes")
+    forms = on_demand("everstep.codec.forms")
+    frames = on_demand("everstep.codec.frames")
 
 MAX_DEPTH: Final = 500
 _DEEP: Final = 50
@@ -48,6 +48,7 @@ _SAFE_SCALARS: Final = frozenset({NoneType, bool, float, str, bytes})
 _SCALARS: Final = _SAFE_SCALARS | {int}
 _PLAIN: Final = _SCALARS | {list, dict}
 _DICT: Final = frozenset({dict})
+_CHANGEABLE: Final = frozenset({list, dict})
 _MAPPINGS: Final = frozenset({dict, OrderedDict, Counter, defaultdict})
 _MAY_BE_REGISTERED: Final = frozenset({Counter, defaultdict})
 """Types that 0.1.0 did not store itself, so that users may have serializers for them."""
@@ -84,12 +85,13 @@ class Values:
 
         A class registered anew under another name is written under the new one and read under both.
         """
-        if cls in _PLAIN or (cls in FORMS and cls not in _MAY_BE_REGISTERED):
+        if cls in _PLAIN or (cls in forms.FORMS and cls not in _MAY_BE_REGISTERED):
             raise BadRequest(f"`{_type_name(cls)}` cannot be registered: everstep stores it itself.")
         taken = self._by_name.get(name)
-        if taken is not None and spelled(taken.cls) != spelled(cls):
+        if taken is not None and classes.spelled(taken.cls) != classes.spelled(cls):
             raise BadRequest(
-                f"the name `{name}` already stands for `{spelled(taken.cls)}`.", fix="Choose another name."
+                f"the name `{name}` already stands for `{classes.spelled(taken.cls)}`.",
+                fix="Choose another name.",
             )
         self._by_class[cls] = self._by_name[name] = _Serializer(cls, name, encode, decode)
 
@@ -140,9 +142,12 @@ class Values:
         """Say whether readers may share this very object, because it cannot be changed."""
         level: list[Any] = [value]
         for _ in range(MAX_DEPTH):
-            kinds = set(map(type, level)) - ATOMS
+            kinds = set(map(type, level)) - _SCALARS
             if not kinds:
                 return True
+            if not _CHANGEABLE.isdisjoint(kinds):
+                return False
+            kinds -= forms.ATOMS
             if not all(kind in _FROZEN_PARTS or issubclass(kind, Enum) for kind in kinds):
                 return False
             holders = [one for one in level if type(one) in _FROZEN_PARTS]
@@ -219,7 +224,7 @@ class Values:
             return flat or dict(zip(value, map(self._tree, members, repeat(depth + 1)), strict=True))
         if kind in _UNORDERED:
             parts = sorted(_ENCODER.encode(self._tree(part, depth + 1)) for part in value)
-            return Ext(int(FORMS[kind].tag), _ENCODER.encode(list(map(msgspec.Raw, parts))))
+            return Ext(int(forms.FORMS[kind].tag), _ENCODER.encode(list(map(msgspec.Raw, parts))))
         tag, name, apart = self._way(kind)
         held = apart(value) if name is None else [name, apart(value)]
         return Ext(int(tag), _ENCODER.encode(self._tree(held, depth)))
@@ -232,15 +237,15 @@ class Values:
         serializer = self._by_class.get(kind)
         if serializer is not None:
             return Tag.REGISTERED, serializer.name, serializer.encode
-        form = FORMS.get(kind)
+        form = forms.FORMS.get(kind)
         if form is not None:
             return form.tag, None, form.apart
         if issubclass(kind, BaseException) and not self.allow_pickle:
             raise Refused(f"an exception (`{_type_name(kind)}`) has no data-only form")
-        for group in KINDS:
+        for group in classes.KINDS:
             if group.covers(kind):
-                return group.tag, storable_name(kind, group), group.apart
-        way = array_way(kind) or frame_way(kind)
+                return group.tag, classes.storable_name(kind, group), group.apart
+        way = frames.array_way(kind) or frames.frame_way(kind)
         if way is not None:
             return way[0], None, way[1]
         if self.allow_pickle:
@@ -259,7 +264,7 @@ class Values:
 
     def _from_ext(self, code: int, payload: memoryview) -> object:
         parts = self._read(payload)
-        form = FORM_OF_TAG.get(code)
+        form = forms.FORM_OF_TAG.get(code)
         if form is None:
             if code == Tag.PICKLED:
                 return unpickled(parts, is_allowed=self.allow_pickle)
@@ -270,13 +275,13 @@ class Values:
 
     def _from_tagged_list(self, code: int, parts: list[Any]) -> object:
         if code in (Tag.ARRAY, Tag.ARRAY_SCALAR):
-            return array_together(Tag(code), parts)
-        if code in FRAMES:
-            return frame_together(Tag(code), parts)
+            return frames.array_together(Tag(code), parts)
+        if code in frames.FRAMES:
+            return frames.frame_together(Tag(code), parts)
         if code == Tag.REGISTERED:
             name, apart = parts
             return self._serializer(name).decode(apart)
-        group = KIND_OF_TAG.get(code)
+        group = classes.KIND_OF_TAG.get(code)
         if group is None:
             raise Refused(f"it has the unknown tag {code}", "Use the newer everstep that wrote it.")
         name, apart = parts
@@ -286,9 +291,9 @@ class Values:
         try:
             return self._from_tagged_list(code, parts)
         except Refused:
-            if code not in SEEN_APART:
+            if code not in classes.SEEN_APART:
                 raise
-            stored = as_stored(code, parts)
+            stored = classes.as_stored(code, parts)
             self.seen_without_class.add(stored.type_name)
             return stored
 
@@ -301,9 +306,9 @@ class Values:
             )
         return found
 
-    def _class(self, name: str, group: ClassKind) -> type:
+    def _class(self, name: str, group: classes.ClassKind) -> type:
         module, _, qualname = name.partition(":")
-        registered = (cls for cls in self._by_class if spelled(cls) == name)
+        registered = (cls for cls in self._by_class if classes.spelled(cls) == name)
         state = "is not loaded"
         fix = f"Import the module `{module}` that defines it, or register a serializer."
         if module in sys.modules:
@@ -312,15 +317,14 @@ class Values:
                 f"If it was renamed or moved, leave an alias in `{module}`: "
                 f"`{qualname} = TheNewName`. Or register a serializer."
             )
-        for cls in chain(registered, loaded_classes(name)):
+        for cls in chain(registered, classes.loaded_classes(name)):
             if group.covers(cls):
                 return cls
             state = f"is not a {group.noun}"
         raise Refused(f"its class `{name}` {state}", fix)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Serializer:
+class _Serializer(msgspec.Struct, frozen=True):
     """What a user registered for one class."""
 
     cls: type
@@ -459,7 +463,7 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
     elif kind in _UNORDERED:
         yield from (("{item}", part) for part in value)
     else:
-        yield from frame_parts(value)
+        yield from frames.frame_parts(value)
         yield from ((f".{name}", getattr(value, name)) for name in _attributes(value) if hasattr(value, name))
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from everstep.errors import BadRequest, InvalidDelay
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+else:
+    Fraction = on_demand("fractions:Fraction")
 
 Span = timedelta | str | float
 """What users may give for a span of time: a `timedelta`, text with units, or a number of seconds."""

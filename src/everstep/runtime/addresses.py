@@ -7,12 +7,11 @@ is done to whole runs refuses it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from everstep.codec.records import OpenRecord
-from everstep.errors import BadRequest, RunNotFound
+from everstep.errors import BadRequest, RunNotFound, close_matches
 from everstep.graph.compile.plan import deep_nodes
 from everstep.model.address import Address, Part, part_of
 from everstep.ports.store import RunRow
@@ -102,7 +101,7 @@ async def _missing(runs: RunReader, row: RunRow, sequence: int, path: str, wante
     nodes = dict(deep_nodes(await runs.plan_at(row, sequence)))
     plain = "/".join(wanted.names)
     if plain not in nodes:
-        close = difflib.get_close_matches(plain, nodes, n=3)
+        close = close_matches(plain, nodes, n=3)
         guess = f" Did you mean {_either(close)}?" if close else ""
         more = f", … ({len(nodes) - _LISTED:,} more)" if len(nodes) > _LISTED else ""
         listed = ", ".join(list(nodes)[:_LISTED]) + more

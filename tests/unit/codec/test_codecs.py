@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from everstep import KeyRing
 from everstep.codec.chain import Codecs
-from everstep.codec.payload import HEADER, Layer, header_with, layers_of
-from everstep.codec.zstd import FROM
+from everstep.codec.payload import COMPRESSED_FROM, HEADER, Layer, header_with, layers_of
 from everstep.errors import (
     BadRequest,
     EverstepError,
@@ -116,7 +115,7 @@ def test_a_key_of_the_same_name_is_not_taken_for_the_active_one() -> None:
     assert not coder({"k": TWO}).is_current(stored, "x")
 
 
-@pytest.mark.parametrize("size", [0, FROM - 1])
+@pytest.mark.parametrize("size", [0, COMPRESSED_FROM - 1])
 def test_small_data_is_not_compressed(size: int) -> None:
     assert KINDS["zstd"].close(HEADER + b"a" * size, "run", b"") == HEADER + b"a" * size
 

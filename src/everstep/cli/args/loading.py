@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
 from everstep.cli.args.pipelines import is_pipeline, load_pipeline
-from everstep.errors import BadRequest, EverstepError, FlowError
+from everstep.errors import BadRequest, EverstepError, FlowError, close_matches
 from everstep.graph.author.subflow import Subflow
 from everstep.ports.durability import Notifier, ResumeScheduler
 
@@ -237,7 +236,7 @@ def _file_of(module: ModuleType) -> Path | None:
 def _nearby(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
-    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
+    close = close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

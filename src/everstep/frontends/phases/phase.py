@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, close_matches
 from everstep.frontends.phases.contracts import check_contract, check_references
 from everstep.frontends.phases.deciding import Thresholds
 from everstep.graph.author.flow import Flow
@@ -183,7 +182,7 @@ def _function(given: Any, functions: Functions, where: str) -> Any:
     if not isinstance(given, str):
         return given
     if given not in functions:
-        close = difflib.get_close_matches(given, functions, n=1)
+        close = close_matches(given, functions, n=1)
         known = ", ".join(sorted(functions)) or "none"
         raise BadRequest(
             f"{where} names the function {given!r:.60}, which is not given.",
@@ -195,7 +194,7 @@ def _function(given: Any, functions: Functions, where: str) -> Any:
 def _check_keys(told: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     for key in told:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
+            close = close_matches(str(key), known, n=1)
             fix = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(sorted(known))}."
             raise BadRequest(f"{where} has {key!r:.60}, which means nothing here.", fix=fix)
 

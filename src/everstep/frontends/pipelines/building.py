@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
-from everstep.errors import BackendChanged, BadRequest
+from everstep.errors import BackendChanged, BadRequest, close_matches
 from everstep.frontends.dot.resolve import Digraph, read
 from everstep.frontends.pipelines import layers
 from everstep.frontends.pipelines.ends import missed_gates, way_back
@@ -177,7 +176,7 @@ def _check_handlers(workers: Workers, pipeline: Pipeline, workshop: Workshop) ->
         todo.extend(made.children.values())
     for name in workers.handlers:
         if name not in known and name not in TYPES:
-            close = difflib.get_close_matches(name, known, n=1)
+            close = close_matches(name, known, n=1)
             meant = f"Did you mean {close[0]!r}? " if close else ""
             raise BadRequest(
                 f"there is a handler for {name!r}, and no node with that id, type or kind.",

@@ -7,14 +7,13 @@ leaves no trace. Until then only the node itself sees it.
 from __future__ import annotations
 
 import copy
-import difflib
 import types
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Union, get_args, get_origin
 
-from everstep.errors import BadRequest, EverstepError
+from everstep.errors import BadRequest, EverstepError, close_matches
 from everstep.graph.check.hints import fits, spell
 from everstep.model.durations import Span, seconds_of
 
@@ -257,7 +256,7 @@ class Channel:
     def _check_writable(self, key: str) -> None:
         self._check_own(key)
         if self._types is not None and key not in self._types:
-            close = difflib.get_close_matches(key, self._types, n=1)
+            close = close_matches(key, self._types, n=1)
             known = ", ".join(sorted(self._types)) or "none"
             raise BadRequest(
                 f"channel key {key!r} is not declared.",

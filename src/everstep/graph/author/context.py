@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from everstep.errors import BadRequest, RunCancelled, UnknownTask
+from everstep.errors import BadRequest, RunCancelled, UnknownTask, close_matches
 from everstep.graph.author.channel import Channel
 from everstep.graph.author.options import Refusal, not_here
 from everstep.model.budgets import SECONDS, amount_of, check_name
@@ -205,7 +204,7 @@ class Context:
             )
         if flow is None or params is None:
             known = list(flow.index) if flow is not None else []
-            close = difflib.get_close_matches(name, known, n=1)
+            close = close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}? Otherwise list" if close else "List"
             fix = f"{hint} it in the flow: Flow(..., tasks=[{name}])."
             if "#" in self.path.rpartition("/")[2]:  # each item of a map stands alone

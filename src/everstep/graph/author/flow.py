@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
@@ -30,13 +30,19 @@ from everstep.graph.check.structure import (
 )
 from everstep.graph.compile.loops import UncutLoop
 from everstep.graph.compile.plan import FlowLimits, Plan, deep_nodes
-from everstep.graph.ir.read import read
-from everstep.graph.ir.registry import Registry as Names
-from everstep.graph.ir.write import Writer
 from everstep.model.breakers import Breaker, breakers_of
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.retention import Retention
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.graph.ir.read import read
+    from everstep.graph.ir.registry import Registry as Names
+    from everstep.graph.ir.write import Writer
+else:
+    read = on_demand("everstep.graph.ir.read:read")
+    Writer = on_demand("everstep.graph.ir.write:Writer")
 
 
 class Unhinted(Iterable[Any], Protocol):

@@ -3,11 +3,10 @@
 A flow, the reader and the writer of the IR and a test of its schema all go by `FlowOptions`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
+
+from msgspec import Struct, field
 
 from everstep.errors import BadRequest
 from everstep.graph.author.migrations import Migration, checked_rules
@@ -98,8 +97,7 @@ def _breakers(value: Any, option: str, flow: str) -> Iterable[Breaker]:
     return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlowOptions:
+class FlowOptions(Struct, frozen=True, kw_only=True):
     """What `Flow` takes besides its name and its nodes, as a flow keeps it."""
 
     version: Annotated[str, Spec(_version, "version", TEXT)] = "1"
@@ -133,13 +131,12 @@ class FlowOptions:
     migrations: Annotated[tuple[Migration, ...], Spec(_migrations)] = ()
 
     @classmethod
-    def of(cls, flow: str, **given: Any) -> FlowOptions:
+    def of(cls, flow: str, **given: Any) -> "FlowOptions":
         """Return options as they were given, each checked; what is wrong is said of the flow by its name."""
         return cls(**{option: FLOW_OPTIONS[option].check(given[option], option, flow) for option in given})
 
 
-_HINTS = get_type_hints(FlowOptions, include_extras=True)
 FLOW_OPTIONS: Final[Mapping[str, Spec]] = {
-    option.name: _HINTS[option.name].__metadata__[0] for option in fields(FlowOptions)
+    option: hint.__metadata__[0] for option, hint in FlowOptions.__annotations__.items()
 }
 """What is to be known of each option, in the order in which the IR has them."""

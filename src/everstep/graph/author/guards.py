@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, close_matches
 from everstep.graph.author.wait_options import Wait
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget, plain
@@ -91,7 +90,7 @@ def check_known(node: str, amounts: Iterable[str], budgets: Mapping[str, Any]) -
         if name in budgets or not budgets:
             continue
         is_other = name in _CURRENCIES and currencies
-        meant = currencies[:1] if is_other else difflib.get_close_matches(name, budgets, n=1, cutoff=0.8)
+        meant = currencies[:1] if is_other else close_matches(name, budgets, n=1, cutoff=0.8)
         if meant:
             raise BadRequest(
                 f"node {node!r} spends {name!r}, and the flow has a budget {meant[0]!r}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from typing import (
 )
 from weakref import WeakValueDictionary
 
-from everstep.errors import BadRequest, GateError, OutputError
+from everstep.errors import BadRequest, GateError, OutputError, close_matches
 from everstep.graph.author.node_options import (
     NODE_OPTIONS,
     DeterminismName,
@@ -45,10 +44,15 @@ from everstep.graph.author.signatures import (
 from everstep.graph.author.streams import collected
 from everstep.graph.author.wiring import Wired
 from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of
-from everstep.graph.ir.names import home_of
 from everstep.model.durations import Span
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.retry import Retry, RetryPreset
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.graph.ir.names import home_of
+else:
+    home_of = on_demand("everstep.graph.ir.names:home_of")
 
 END: Final = "@end"
 """A gate's target that ends its path."""
@@ -552,7 +556,7 @@ def route(
 
 def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
     for name in options.keys() - NODE_OPTIONS.keys():
-        close = difflib.get_close_matches(name, NODE_OPTIONS, n=1)
+        close = close_matches(name, NODE_OPTIONS, n=1)
         fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(NODE_OPTIONS))}."
         raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
 

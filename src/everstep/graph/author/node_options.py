@@ -4,12 +4,11 @@ The decorators, the checks of a node, the reader and the writer of the IR and a 
 `NodeOptions`. What an option means in each place is in `options.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+
+from msgspec import Struct
 
 from everstep.errors import BadRequest
 from everstep.graph.author.signatures import count_of, flag_of, is_text, names_of, word_of
@@ -148,8 +147,7 @@ def _names(value: Iterable[str], option: str, name: str) -> tuple[str, ...]:
     return names_of(value if isinstance(value, str) else list(value), name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeOptions:
+class NodeOptions(Struct, frozen=True, kw_only=True):
     """What `@node` takes, as a node keeps it. `node()` says what each means."""
 
     name: Annotated[str, Spec(_name)] = ""
@@ -186,15 +184,14 @@ class NodeOptions:
     identifier: Annotated[str, Spec(_identifier)] = ""
 
     @classmethod
-    def of(cls, default_name: str, given: Mapping[str, Any]) -> NodeOptions:
+    def of(cls, default_name: str, given: Mapping[str, Any]) -> "NodeOptions":
         """Return options as they were given, each checked; what is wrong is said of the node by its name."""
         name = _name(given.get("name"), "name", default_name)
         checked = {o: s.check(given[o], o, name) for o, s in NODE_OPTIONS.items() if o in given}
         return cls(**{**given, **checked, "name": name})
 
 
-_HINTS = get_type_hints(NodeOptions, include_extras=True)
 NODE_OPTIONS: Final[Mapping[str, Spec]] = {
-    f.name: _HINTS[f.name].__metadata__[0] for f in fields(NodeOptions)
+    option: hint.__metadata__[0] for option, hint in NodeOptions.__annotations__.items()
 }
 """What is to be known of each option, in the order in which the IR has them."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any, Self
 
-from everstep.errors import BadRequest, FlowError
+from everstep.errors import BadRequest, FlowError, close_matches
 from everstep.graph.author.channel import RESULT_SUFFIX
 from everstep.graph.author.node import Node, Param
 from everstep.graph.check.hints import UNKNOWN
@@ -83,7 +82,7 @@ class Subflow(Node):
         listed = (names,) if isinstance(names, str) else tuple(names)
         for name in listed:
             if name not in self.inner_outputs:
-                close = difflib.get_close_matches(name, self.inner_outputs, n=1)
+                close = close_matches(name, self.inner_outputs, n=1)
                 fix = f"Did you mean {close[0]!r}?" if close else f"It writes {list(self.inner_outputs)}."
                 raise BadRequest(f"{what}: no node of flow {self.name!r} writes {name!r}.", fix=fix)
         return tuple(dict.fromkeys(listed))

@@ -4,13 +4,12 @@
 keep of a wait, and the page of what works where all go by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
+from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import Span, moment_of, span_of
 
 NO_DEFAULT: Final = "@no default"
@@ -94,9 +93,8 @@ class Wait:
 
 
 def _arguments() -> Iterator[tuple[str, Argument]]:
-    hints = get_type_hints(Wait, include_extras=True)
     for field in fields(Wait):
-        for about in getattr(hints[field.name], "__metadata__", ()):
+        for about in getattr(field.type, "__metadata__", ()):
             yield field.name, about._replace(unsaid=field.default)
     yield "duration", Argument(names_value=True, read=span_of)
 
@@ -113,3 +111,10 @@ def is_unsaid(name: str, given: Any) -> bool:
     """True if an argument is no more than its default."""
     unsaid = ARGUMENTS[name].unsaid
     return type(given) is type(unsaid) and bool(given == unsaid)
+
+
+def answer_hint(returns: Any, answer_type: Any) -> Any:
+    """Return the hint of what a node writes that returns this: of one that only waits, that of the answer."""
+    if returns is not Wait:
+        return returns
+    return UNKNOWN if answer_type is None else answer_type

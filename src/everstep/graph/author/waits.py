@@ -103,13 +103,6 @@ class WaitNode(Node):
         return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a != "duration"})
 
 
-def answer_hint(node: Node) -> Any:
-    """Return the hint of what a node writes: of one that only waits, that of the answer."""
-    if node.returns is not Wait:
-        return node.returns
-    return UNKNOWN if node.answer_type is None else node.answer_type
-
-
 def timer(
     name: str,
     *,

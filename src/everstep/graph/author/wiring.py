@@ -7,12 +7,13 @@ two branches; to run `a` before both, write `a >> (b | c)`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from everstep.errors import BadRequest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everstep.errors import BadRequest, close_matches
 
 JoinKind = Literal["all", "any", "quorum", "first_success"]
 PolicyKind = Literal["strict", "best_effort", "critical", "at_least", "first_success", "quorum", "rule"]
@@ -39,8 +40,7 @@ class Wired:
         return Group((*_alternatives(self), *_alternatives(other)))
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """When a group has succeeded, and which failures it tolerates."""
 
     kind: PolicyKind
@@ -51,8 +51,7 @@ class Policy:
     rule: Rule | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """When what follows a group may start."""
 
     kind: JoinKind
@@ -140,8 +139,7 @@ class Group(Wired):
         return Group(self.members, join=self._given[0], policy=self._given[1], name=name)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+class MemberSpec(Struct, frozen=True):
     """One branch of a join."""
 
     name: str
@@ -152,8 +150,7 @@ class MemberSpec:
     """Where it ends: its last nodes, or the join of an inner group."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinSpec:
+class JoinSpec(Struct, frozen=True):
     """The place where a group's branches meet, if it is more than a set of edges."""
 
     name: str
@@ -162,8 +159,7 @@ class JoinSpec:
     policy: Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """What a list of nodes and expressions says."""
 
     nodes: tuple[Wired, ...]
@@ -424,7 +420,7 @@ def _check_members(group: Group) -> None:
 def _check_critical(policy: Policy, members: Sequence[str]) -> None:
     for name in policy.names:
         if name not in members:
-            close = difflib.get_close_matches(name, members, n=1)
+            close = close_matches(name, members, n=1)
             fix = f"Did you mean {close[0]!r}?" if close else f"Its members are {', '.join(members)}."
             raise BadRequest(f"critical names {name!r}, which is no member of the group.", fix=fix)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,11 +9,12 @@ from pathlib import PurePath
 from types import GenericAlias
 from typing import Any, Final, Union
 
+from everstep.errors import close_matches
 from everstep.graph.author.definition import Definition
 from everstep.graph.author.node import END, Gate, IfElse, Node
 from everstep.graph.author.options import Inside, Of, Place, Refusal, refusals
 from everstep.graph.author.subflow import Subflow
-from everstep.graph.author.waits import answer_hint
+from everstep.graph.author.wait_options import answer_hint
 from everstep.graph.check.diagnostics import Diagnostic, Severity
 from everstep.graph.check.hints import UNKNOWN, accepts, hints_of, part_of, spell
 from everstep.graph.check.reach import stuck
@@ -49,7 +49,7 @@ def node_problems(flow: Definition) -> Iterator[Diagnostic]:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Guess what a name was meant to be."""
-    close = difflib.get_close_matches(name, [k for k in known if k != name], n=1)
+    close = close_matches(name, [k for k in known if k != name], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -393,7 +393,7 @@ def _given(writer: Node, output: str) -> Any:
         inside = [inner for inner, outer in writer.exports.items() if outer == output]
         writers = [(w, name) for name in inside for w in writer.inner.writers.get(name, ())]
         return _given(writer.inner.nodes[writers[0][0]], writers[0][1]) if len(writers) == 1 else UNKNOWN
-    hint = answer_hint(writer)
+    hint = answer_hint(writer.returns, writer.answer_type)
     return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import string
@@ -21,6 +20,7 @@ from everstep.errors import (
     UnknownNotifier,
     UnknownScheduler,
     ValueNotStorable,
+    close_matches,
 )
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, Gate, Node
@@ -408,7 +408,7 @@ def _aliases(it: Subject) -> Iterator[Diagnostic]:
 def known_aliases(wanted: object, known: Iterable[str], option: str) -> str:
     """Say what an alias may have been meant to be, and which there are."""
     names = sorted(name for name in known if name)
-    close = difflib.get_close_matches(str(wanted), names, n=1)
+    close = close_matches(str(wanted), names, n=1)
     if close:
         return f"Did you mean {close[0]!r}? It has {', '.join(map(repr, names))}."
     if names:

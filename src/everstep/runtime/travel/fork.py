@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -13,7 +12,7 @@ from everstep.engine.commits import opening_of_fork
 from everstep.engine.fold import enter
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest, InputError, RunNotFound
+from everstep.errors import BadRequest, InputError, RunNotFound, close_matches
 from everstep.graph.author.channel import check_key
 from everstep.graph.author.node import Gate
 from everstep.graph.compile.plan import Plan, all_keys
@@ -181,7 +180,7 @@ def _check_names(
 ) -> None:
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
+            close = close_matches(str(name), known, n=1)
             guess = f" Did you mean {close[0]!r}?" if close else ""
             raise error(
                 f"the flow has no {what} {name!r}.{guess}",
@@ -300,6 +299,6 @@ def _listed(names: Collection[str]) -> str:
 
 def _check_known(what: str, name: str, known: Collection[str], where: str) -> None:
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+        close = close_matches(name, known, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
         raise BadRequest(f"{where} has no {what} {name!r}.{guess}", fix=f"It has {_listed(known)}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from everstep.cli.view.waits import noun
 from everstep.client.documents import StateDocument
 from everstep.client.outline import next_of
 from everstep.codec.wire import wire
-from everstep.errors import BadRequest, EverstepError, RunNotFound
+from everstep.errors import BadRequest, EverstepError, RunNotFound, close_matches
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
 from everstep.model.records import CHANNEL, STREAM, WAIT, QueuedTask
@@ -122,7 +121,7 @@ def _is_shown(value: str, name: str | None) -> bool:
 
 def _say_unknown(found: RunState, name: str) -> None:
     known = list(dict.fromkeys(plain_of(n) for n in found if n[0] != "@"))
-    close = difflib.get_close_matches(name, [*known, *(n.partition("/")[0] for n in known)], n=1)
+    close = close_matches(name, [*known, *(n.partition("/")[0] for n in known)], n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     raise RunNotFound(
         f"run {found.run_id!r} has no value {name!r} at checkpoint {found.sequence}.{guess}",

@@ -4,11 +4,11 @@ Apart from building, which goes on only when nothing is wrong.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
+from everstep.errors import close_matches
 from everstep.frontends.dot.resolve import Digraph, ResolvedNode
 from everstep.frontends.pipelines.findings import Findings
 from everstep.frontends.pipelines.kinds import KINDS, TYPES, Dialect, Kinds
@@ -185,7 +185,7 @@ class _Names:
 
     def _meant(self, name: str, known: Collection[str]) -> str:
         self._compared += len(known)
-        close = difflib.get_close_matches(name, known, n=1) if self._compared <= _MOST_COMPARED else []
+        close = close_matches(name, known, n=1) if self._compared <= _MOST_COMPARED else []
         return f" Did you mean {close[0]!r}?" if close else ""
 
 

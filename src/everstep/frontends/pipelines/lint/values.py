@@ -4,14 +4,13 @@ as one of the parts of `rules`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from everstep.errors import BadRequest, DotError
+from everstep.errors import BadRequest, DotError, close_matches
 from everstep.frontends.dot.conditions import parse_condition
 from everstep.frontends.dot.resolve import Digraph, Edge, ResolvedNode
 from everstep.frontends.dot.source import problems_of
@@ -141,7 +140,7 @@ class _Values:
         if key.lower() in GRAPHVIZ and key.lower() not in known:
             return
         if (id(known), key) not in self._meant:
-            close = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.8)
+            close = close_matches(key.lower(), known, n=1, cutoff=0.8)
             self._meant[id(known), key] = close[0] if close else ""
         meant = self._meant[id(known), key]
         if meant and self._is_new(about, key):

@@ -4,13 +4,12 @@ Apart as one of the parts of `rules`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from everstep.errors import DotError
+from everstep.errors import DotError, close_matches
 from everstep.frontends.dot.attributes import Attributes
 from everstep.frontends.dot.conditions import (
     Comparison,
@@ -110,7 +109,7 @@ def _lint_status(comparison: Comparison, edge: Edge, passage: Passage, findings:
             if value == "" or StageStatus.read(value) is not None:
                 continue
             known = [status.value for status in StageStatus]
-            close = difflib.get_close_matches(str(value).lower(), known, n=1)
+            close = close_matches(str(value).lower(), known, n=1)
             fix = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
             message = f"No stage ends with the status {_cut(str(value))!r}."
             problem = passage.problem(side.at, "", message, fix, severity="warning")
