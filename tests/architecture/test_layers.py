@@ -83,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *(
             "errors",
+            "on_demand",
             "model",
             "graph",
             "runtime.events",
@@ -125,11 +126,11 @@ BETWEEN_ROOMS: dict[str, str] = {
     # The command line: words come in by `args`, go out by `view`.
     "cli": "view",
     "cli.view": "args",
-    "cli.live": "view",
+    "cli.live": "args view",
     "cli.bench": "args view",
     "cli.demo": "args view",
     "cli.commands.author": "args view",
-    "cli.commands.fleet": "args view commands.runs",
+    "cli.commands.fleet": "args view",
     "cli.commands.runs": "args view live commands.waits",
     "cli.commands.store": "args view live",
     "cli.commands.travel": "args view commands.runs",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -269,3 +270,10 @@ def find_flow(module: ModuleType, spec: Spec) -> Flow:
     what = "is not a flow" if hasattr(module, spec.flow) else "is not there"
     fix = f"It has {listed}" if flows else "It has no flow."
     raise BadRequest(f"{spec.flow!r} {what} in {spec.place}.", fix=fix)
+
+
+@contextlib.contextmanager
+def stdout_kept_clean(as_json: bool) -> Iterator[None]:
+    """With `--json`, what the user's code prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from everstep import Flow, backends
 from everstep.errors import BadRequest
-from everstep.frontends.pipelines.interviewers import AutoApprove
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.frontends.pipelines.building import pipeline_of as _pipeline_of
+    from everstep.frontends.pipelines.interviewers import AutoApprove
+    from everstep.frontends.pipelines.reading import Pipeline
+else:
+    _pipeline_of = on_demand("everstep.frontends.pipelines.building:pipeline_of")
+    AutoApprove = on_demand("everstep.frontends.pipelines.interviewers:AutoApprove")
 
 F = TypeVar("F", bound=Callable[..., Any])
 SUFFIXES = (".dot", ".gv")
@@ -91,6 +99,11 @@ def said_again() -> list[str]:
 def is_pipeline(place: str) -> bool:
     """True for the name of a file that holds a pipeline."""
     return place.endswith(SUFFIXES)
+
+
+def pipeline_of(flow: Flow) -> Pipeline | None:
+    """Return the pipeline that a flow was made from, if it was one."""
+    return None if flow.extension is None else _pipeline_of(flow)
 
 
 def load_pipeline(place: str, find: Callable[[str], Any], *, runs: bool = True) -> Flow:

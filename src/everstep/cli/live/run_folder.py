@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from everstep import Flow, Host
+from everstep.cli.args.pipelines import pipeline_of
 from everstep.errors import BadRequest, EverstepError
-from everstep.frontends.pipelines.building import pipeline_of
 from everstep.results import Event
 from everstep.runtime.events import Listener
 

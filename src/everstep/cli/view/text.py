@@ -21,6 +21,16 @@ from everstep.errors import ValueUnreadable
 from everstep.model.acts import Act
 from everstep.model.enums import Status
 
+STATUS_COLOURS = {
+    Status.RUNNING: "cyan",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.RETRYING: "yellow",
+    Status.HALTED: "yellow",
+    Status.CANCELLED: "yellow",
+    Status.ABANDONED: "red",
+}
+
 PREVIEW = 72
 """How many characters a preview takes at most, besides the note on the size."""
 

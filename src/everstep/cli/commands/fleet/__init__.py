@@ -1,4 +1,4 @@
 """Commands for those who operate workers and services.
 
-Read `worker` first. May import what `cli` may, and of its rooms `args`, `view` and `commands.runs`.
+Read `worker` first. May import what `cli` may, and of its rooms `args` and `view`.
 """

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from everstep import AsyncHost, Flow
-from everstep.cli.args.loading import load_several
+from everstep.cli.args.loading import load_several, stdout_kept_clean
 from everstep.cli.args.options import (
     channel_url,
     encryption_option,
@@ -30,9 +30,7 @@ from everstep.cli.args.options import (
     url_of,
 )
 from everstep.cli.args.pipelines import pipeline_options
-from everstep.cli.commands.runs.list import STATUS_COLOURS
-from everstep.cli.commands.runs.run import stdout_kept_clean
-from everstep.cli.view.text import clock_time, count, duration, one_line
+from everstep.cli.view.text import STATUS_COLOURS, clock_time, count, duration, one_line
 from everstep.cli.view.waits import noun
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest, StoreUnavailable

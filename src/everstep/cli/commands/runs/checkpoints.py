@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
-from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.table import Cell, write_table
-from everstep.cli.view.text import clock_time, count, preview, size, write_json
+from everstep.cli.view.text import STATUS_COLOURS, clock_time, count, preview, size, write_json
 from everstep.codec.wire import wire
 from everstep.results import CheckpointInfo
 

@@ -18,7 +18,7 @@ from everstep.cli.args.options import (
     where_else,
 )
 from everstep.cli.view.table import Cell, write_table
-from everstep.cli.view.text import duration, moment, one_line, write_json
+from everstep.cli.view.text import STATUS_COLOURS, duration, moment, one_line, write_json
 from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
 from everstep.client.queries import RunsQuery, parameters_of
 from everstep.client.views import WaitInfo
@@ -28,15 +28,6 @@ from everstep.results import RunInfo
 
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
 """What a narrow terminal does not show of runs, the first to go first."""
-STATUS_COLOURS = {
-    Status.RUNNING: "cyan",
-    Status.COMPLETED: "green",
-    Status.FAILED: "red",
-    Status.RETRYING: "yellow",
-    Status.HALTED: "yellow",
-    Status.CANCELLED: "yellow",
-    Status.ABANDONED: "red",
-}
 
 
 @click.command()

@@ -11,13 +11,14 @@ import click
 from everstep import Host
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.checkpoints import nodes_of
-from everstep.cli.commands.runs.list import STATUS_COLOURS, standing
+from everstep.cli.commands.runs.list import standing
 from everstep.cli.view.groups import Groups
 from everstep.cli.view.lookup import Lookup, Pages
 from everstep.cli.view.spooled import say_waiting, waiting, waiting_rows
 from everstep.cli.view.step_line import said
 from everstep.cli.view.table import Cell, Table, screen_width
 from everstep.cli.view.text import (
+    STATUS_COLOURS,
     act_said,
     clock_time,
     count,

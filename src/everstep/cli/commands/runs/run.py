@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -15,7 +15,7 @@ import click
 
 from everstep import Flow, Host, Status
 from everstep.cli.args.inputs import gather_channel, gather_inputs
-from everstep.cli.args.loading import UNWIRED, WaitServices, load
+from everstep.cli.args.loading import UNWIRED, WaitServices, load, stdout_kept_clean
 from everstep.cli.args.options import (
     command_line,
     host_options,
@@ -27,7 +27,7 @@ from everstep.cli.args.options import (
     who_options,
     whole_run,
 )
-from everstep.cli.args.pipelines import pipeline_options, said_again
+from everstep.cli.args.pipelines import pipeline_of, pipeline_options, said_again
 from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
 from everstep.cli.failures import say
 from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
@@ -40,7 +40,6 @@ from everstep.client.documents import RunDocument
 from everstep.client.views import Values as InnerValues
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
-from everstep.frontends.pipelines.building import pipeline_of
 from everstep.model.enums import Trigger
 from everstep.results import Fallback, RunInfo, RunResult
 from everstep.runtime.events import Listener
@@ -556,13 +555,6 @@ def summary(outcome: Executed) -> str:
         anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"
         return f"run {outcome.run_id} {said}; nothing was run{anew}"
     return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
-
-
-@contextlib.contextmanager
-def stdout_kept_clean(as_json: bool) -> Iterator[None]:
-    """With `--json`, what the user's code prints goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        yield
 
 
 def _value(result: Mapping[str, Any], name: str) -> Any:

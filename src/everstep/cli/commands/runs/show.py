@@ -10,7 +10,7 @@ import click
 
 from everstep import Host, Status
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
-from everstep.cli.commands.runs.list import STATUS_COLOURS, origin, standing
+from everstep.cli.commands.runs.list import origin, standing
 from everstep.cli.commands.runs.log import NAMED
 from everstep.cli.commands.runs.state import read, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
@@ -24,6 +24,7 @@ from everstep.cli.view.stages import of_interest
 from everstep.cli.view.step_line import RESULT, scored
 from everstep.cli.view.table import Cell, layout, screen_width
 from everstep.cli.view.text import (
+    STATUS_COLOURS,
     act_said,
     chosen_of,
     count,

@@ -9,13 +9,13 @@ from typing import NoReturn
 import click
 
 from everstep import Host
-from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.log import LogRows
 from everstep.cli.view.lookup import Lookup, Pages
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import call_of, request_of
 from everstep.cli.view.table import Cell, Table, wide
 from everstep.cli.view.text import (
+    STATUS_COLOURS,
     act_said,
     chosen_of,
     clock_time,

@@ -13,10 +13,9 @@ from everstep.cli.args.options import (
     looking_at,
     store_option,
 )
-from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.step import write_error
 from everstep.cli.view.changes import ChangeWriter
-from everstep.cli.view.text import chosen_of, write_json
+from everstep.cli.view.text import STATUS_COLOURS, chosen_of, write_json
 from everstep.codec.wire import wire
 from everstep.model.address import Address
 from everstep.results import Divergence, Visited

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import click
 
 from everstep import Flow, Host
-from everstep.cli.args.loading import load_flow
+from everstep.cli.args.loading import load_flow, stdout_kept_clean
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.args.pipelines import pipeline_options
-from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.client.documents import CompatDocument
 from everstep.codec.wire import wire

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from everstep.cli.args.loading import load
+from everstep.cli.args.loading import load, stdout_kept_clean
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.args.pipelines import pipeline_options
-from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
+from everstep.cli.commands.runs.run import place_for
 from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, warned
 from everstep.cli.view.text import count, moment, one_line, write_json
 from everstep.codec.wire import wire

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from everstep.cli.args.loading import load_flow
+from everstep.cli.args.loading import load_flow, stdout_kept_clean
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.args.pipelines import pipeline_options
-from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
+from everstep.cli.commands.runs.run import place_for
 from everstep.cli.commands.runs.step import write_error
 from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.text import chosen_of, one_line, write_json
