@@ -21,6 +21,7 @@ SERIALIZER = 1
 """The tagged, data-only encoding of `codec.values`."""
 
 HEADER = bytes((FORMAT, SERIALIZER, 0))
+_HEADER_SIZE = len(HEADER)
 AES_GCM = "aes-256-gcm"
 
 
@@ -66,11 +67,11 @@ def layers_of(payload: bytes, where: str) -> tuple[list[Layer], int]:
 
 def body_of(payload: bytes, where: str) -> memoryview:
     """Return the serialized bytes behind the header, or say why they cannot be read."""
-    if len(payload) < len(HEADER):
+    if payload.startswith(HEADER):
+        return memoryview(payload)[_HEADER_SIZE:]
+    if len(payload) < _HEADER_SIZE:
         raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
-    if payload[0] != FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
-        raise _locked(payload, where) or _newer(payload, where)
-    return memoryview(payload)[len(HEADER) :]
+    raise _locked(payload, where) or _newer(payload, where)
 
 
 def key_missing(where: str, key_id: str) -> KeyUnavailable:

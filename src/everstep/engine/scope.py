@@ -161,7 +161,13 @@ class Scope:
     def begin(self, i: int) -> None:
         """Mark a due node as started by this process."""
         self.running.add(i)
-        self.retry_at.pop(i, None)
+        if self.retry_at:
+            self.retry_at.pop(i, None)
+
+    def start(self, i: int) -> None:
+        """Mark a due node as started by this process with a call, which is under way from now on."""
+        self.begin(i)
+        self.hold()
 
     @property
     def is_at_rest(self) -> bool:

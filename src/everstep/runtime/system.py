@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -55,30 +56,43 @@ async def to_thread(work: Callable[..., T], /, *arguments: Any) -> T:
     return await asyncio.to_thread(work, *arguments)
 
 
+_AHEAD = 64
+_RANDOM = int("ffffffffffff0fff3fffffffffffffff" * _AHEAD, 16)
+_FIXED = int("00000000000040008000000000000000" * _AHEAD, 16)
+"""Which bits of so many UUIDs are random, and the others: version 4, variant 1."""
+_GROUPS = struct.Struct("8s4s4s4s12s")
+"""How the digits of one stand together."""
+
+
 class SystemIds:
-    """Ids from the system's randomness, fetched for many at a time; a forked child fetches its own."""
+    """Ids from the system's randomness, made for many at a time; a forked child makes its own."""
 
     def __init__(self) -> None:
-        self._pool = ""
+        self._ahead: list[str] = []
         mine = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(mine()))
 
     def new_id(self) -> str:
-        text = self._pool[-32:] or self._refill()
-        self._pool = self._pool[:-32]
-        variant = "89ab"[int(text[16], 16) & 3]
-        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
-
-    def _refill(self) -> str:
-        self._pool = os.urandom(16 * 64).hex()
-        return self._pool[-32:]
+        try:
+            return self._ahead.pop()
+        except IndexError:
+            more = _uuids()
+            mine = more.pop()
+            self._ahead = more
+            return mine
 
     def forget(self) -> None:
-        """Drop what was fetched ahead."""
-        self._pool = ""
+        """Drop what was made ahead."""
+        self._ahead = []
 
     def chance(self) -> float:
         return random.random()
+
+
+def _uuids() -> list[str]:
+    bits = int.from_bytes(os.urandom(16 * _AHEAD)) & _RANDOM | _FIXED
+    digits = bits.to_bytes(16 * _AHEAD).hex().encode()
+    return b" ".join(map(b"-".join, _GROUPS.iter_unpack(digits))).decode().split()
 
 
 def _forget(ids: SystemIds | None) -> None:

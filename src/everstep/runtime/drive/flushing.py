@@ -37,11 +37,6 @@ class Owing:
         self._wake()
 
     @property
-    def is_due(self) -> bool:
-        """True if something is owed."""
-        return self.trigger is not None
-
-    @property
     def has_news(self) -> bool:
         """True if what is owed has to be a checkpoint of its own."""
         return self.trigger in NEWS

@@ -8,11 +8,13 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, Protocol
+
+import msgspec
 
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
@@ -46,34 +48,32 @@ class Stream(Protocol):
         """Note that the stream is over."""
 
 
-class Call:
+_NOT_YET = datetime.max.replace(tzinfo=UTC)
+
+
+class Call(msgspec.Struct, eq=False):
     """One attempt at a node: what it was given, and in the end what it returned or raised."""
 
-    __slots__ = (
-        "__dict__",
-        "attempt",
-        "context",
-        "decision",
-        "ended_at",
-        "error",
-        "index",
-        "key",
-        "kwargs",
-        "node",
-        "reads",
-        "returned",
-        "scope",
-        "started_at",
-        "visit",
-    )
-    started_at: datetime
-    ended_at: datetime
+    scope: Scope
+    index: int
+    node: Node
+    visit: int
+    attempt: int
+    kwargs: dict[str, Any]
+    reads: dict[str, int]
+    key: str | None = None
+    context: Context | None = None
+    returned: Any = None
+    decision: tuple[str, ...] | None = None
+    error: Exception | None = None
+    started_at: datetime = _NOT_YET
+    ended_at: datetime = _NOT_YET
     queued: tuple[QueuedTask, ...] = ()
     """The visits it asked for, once its answer is read."""
     task: int | None = None
     """The queued task it answers."""
-    goto = False
-    is_dropped = False
+    goto: bool = False
+    is_dropped: bool = False
     """True if its result is not wanted any more."""
     running: asyncio.Task[None] | None = None
     thread: Future[None] | None = None
@@ -82,9 +82,9 @@ class Call:
     """What it waits for, if it returned that."""
     asks: Wait | None = None
     """What it waits for without having been made."""
-    is_made = True
+    is_made: bool = True
     """False if it failed before the node was called."""
-    is_again = False
+    is_again: bool = False
     """True if it is to be made once more."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
@@ -102,29 +102,6 @@ class Call:
     """What it gave, once that is encoded."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
-
-    def __init__(
-        self,
-        scope: Scope,
-        index: int,
-        node: Node,
-        visit: int,
-        attempt: int,
-        kwargs: dict[str, Any],
-        reads: dict[str, int],
-    ) -> None:
-        self.scope = scope
-        self.index = index
-        self.node = node
-        self.visit = visit
-        self.attempt = attempt
-        self.kwargs = kwargs
-        self.reads = reads
-        self.key: str | None = None
-        self.context: Context | None = None
-        self.returned: Any = None
-        self.decision: tuple[str, ...] | None = None
-        self.error: Exception | None = None
 
     def beat(self) -> None:
         """Let the time limit begin anew."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -178,7 +178,9 @@ class Drive:
             if self._guards is not None and self._guards.is_shared:
                 await self._guards.look()
             ready = self._pick()
-            if self._owing.is_due and (ready or self._beside.calls or state.next_retry() is not None):
+            if self._owing.trigger is not None and (
+                ready or self._beside.calls or state.next_retry() is not None
+            ):
                 await self._owing.pay()
             if ready:
                 is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
@@ -287,7 +289,7 @@ class Drive:
         while self._beside.calls or self._finished:
             if self._stop is not None:
                 await self._heed(self._stop)
-            if self._owing.is_due and self._beside.calls:
+            if self._owing.trigger is not None and self._beside.calls:
                 await self._owing.pay()
             await self._wait(None)
             await self._absorb()
@@ -320,7 +322,9 @@ class Drive:
         calls: list[Call] = []
         for scope, i in ready:
             if self._guards is None or not self._guards.holds(scope, i, calls):
-                calls.append(await self._prepare(scope, i))
+                call = self._preparer.at_once(scope, i) or await self._preparer.prepare(scope, i)
+                scope.start(i)
+                calls.append(call)
         if self._may_act:
             await self._secure(calls)
         for call in calls:
@@ -348,41 +352,56 @@ class Drive:
 
     async def _run_alone(self, scope: Scope, i: int) -> None:
         """Run the only ready node with as few detours as its kind allows."""
-        call = await self._prepare(scope, i)
+        call = self._preparer.at_once(scope, i) or await self._preparer.prepare(scope, i)
+        scope.start(i)
         if self._may_act:
             await self._secure([call])
         self._begin(call)
         if call.error is not None or call.asks is not None:
             self._finish(call)
-            return
-        if call.context is None and not call.node.is_async:
-            await self._make(call)  # it can spend nothing, and nothing else happens while it holds the loop
-            return
-        self._spending.alone = call
-        try:
-            await self._make(call)
-        finally:
-            self._spending.go_on()
+        elif call.context is None and not call.node.is_async:
+            # It can spend nothing, and nothing else happens while it holds the loop.
+            if call.stream is not None or not self._may_call_here(call.node):
+                await self._run_beside(call)
+            else:
+                self._call_here(call)
+        else:
+            self._spending.alone = call
+            try:
+                await self._make(call)
+            finally:
+                self._spending.go_on()
 
     async def _make(self, call: Call) -> None:
-        node, services = call.node, self._services
-        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
+        """Make a call that is async or may spend."""
+        node = call.node
         if call.stream is not None or not self._spending.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
             try:
-                await call_async(call, on_chunk)
+                await call_async(call, self._teller.chunks(call))
             finally:
                 self._awaiting = None
             self._finish(call)
-        elif node.is_async or node.timeout or not services.may_hold_loop:
+        elif node.is_async or not self._may_call_here(node):
             await self._run_beside(call)
         else:
-            with self._late if self._policy.has_deadline and self._journal.steps else nullcontext():
+            self._call_here(call)
+
+    def _may_call_here(self, node: Node) -> bool:
+        return node.timeout is None and self._services.may_hold_loop
+
+    def _call_here(self, call: Call) -> None:
+        """Call a sync node on this thread. Steps that get too old meanwhile are written by another."""
+        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
+        if self._policy.has_deadline and self._journal.steps:
+            with self._late:
                 call_here(call, on_chunk)
-            call.ended_at = self._clock.now()
-            self._finished.append(call)
+        else:
+            call_here(call, on_chunk)
+        call.ended_at = self._clock.now()
+        self._finished.append(call)
 
     async def _run_beside(self, call: Call) -> None:
         self._spending.alone = None
@@ -394,19 +413,6 @@ class Drive:
         """Buffer what a stream has yielded, to be written soon."""
         self._inner.note(call.scope, step, drafts)
         self._owing.owe(Trigger.INTERVAL)
-
-    async def _prepare(self, scope: Scope, i: int) -> Call:
-        call = self._preparer.held(scope, i) if self._guards is not None else None
-        if call is None:
-            call = self._preparer.at_once(scope, i)
-        if call is None:
-            call = await self._preparer.prepare(scope, i)
-        scope.begin(i)
-        if scope.parent is None:
-            scope.busy += 1
-        else:
-            scope.hold()
-        return call
 
     def _begin(self, call: Call) -> None:
         call.started_at = self._clock.now()
@@ -422,7 +428,7 @@ class Drive:
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
-        is_owed = self._owing.is_due and self._beside.calls
+        is_owed = self._owing.trigger is not None and self._beside.calls
         if self._finished or self._stop is not None or has_news or is_owed:
             return
         pause = self._pauses.note(until) if until is not None else None

@@ -35,14 +35,13 @@ class Arguments:
 
     def call_of(self, scope: Scope, i: int, node: Node) -> Call:
         """Return the next attempt at a node with the values it reads."""
-        take = self._space.take
         versions, attempt = scope.versions, scope.attempts[i] + 1
         reads: dict[str, int] = {}
         kwargs: dict[str, Any] = {}
         for name, source, _, _ in node.params:
             if source in versions:
                 reads[source] = versions[source]
-                kwargs[name] = take(scope, source, is_first_attempt=attempt == 1)
+                kwargs[name] = self._space.take(scope, source, attempt == 1)
         call = Call(scope, i, node, scope.visits[i] + 1, attempt, kwargs, reads)
         if scope.queue or scope.plan.is_special[i]:
             self._add_more(call)
@@ -141,7 +140,9 @@ class Preparer:
         """False until this drive has called a node, of a run that was under way."""
 
     def at_once(self, scope: Scope, i: int) -> Call | None:
-        """Gather a node's arguments, if that is all there is to do."""
+        """Gather a node's arguments if that is all there is to do, or say that a guard stands before it."""
+        if self._guards is not None and (held := self.held(scope, i)) is not None:
+            return held
         node = scope.plan.nodes[i]
         if self._missed or not node.is_simple:
             return None

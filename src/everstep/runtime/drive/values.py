@@ -7,9 +7,9 @@ value is large may its only reader take the live object, once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -71,11 +71,11 @@ class Slot(msgspec.Struct, eq=False):
     def digest(self) -> bytes:
         """Return a digest that covers the whole value, also if it has grown or was gathered."""
         if self.items is not None:
-            return hashlib.sha256(b"".join(item.digest() for item in self.items)).digest()
+            return sha256(b"".join(item.digest() for item in self.items)).digest()
         if self.parts is None:
             return self.written.digest
         start = bytes.fromhex(self.artifact.checksum) if self.artifact is not None else b""
-        return hashlib.sha256(start + b"".join(self.parts)).digest()
+        return sha256(start + b"".join(self.parts)).digest()
 
     def alias(self, written: Written, *, moves_live: bool) -> Slot:
         """Return the same value under another name. The live object goes along if nothing else holds it."""
@@ -204,8 +204,9 @@ class ValueSpace:
         if size > (VALUE_BYTES if threshold is None else threshold) and self._goes_aside(name, size):
             written = Written(name, version, b"", size)
             return Slot(written, None, value, written, 0, is_frozen, spill=data)
-        written = Written(name, version, hashlib.sha256(data).digest(), size)
-        return Slot(written, HEADER + data, value, written, len(HEADER) + size, is_frozen)
+        written = Written(name, version, sha256(data).digest(), size)
+        payload = HEADER + data
+        return Slot(written, payload, value, written, len(payload), is_frozen)
 
     def _goes_aside(self, name: str, size: int) -> bool:
         """Say whether a large value becomes an artifact; where there is no place for them, warn once."""
@@ -244,7 +245,7 @@ class ValueSpace:
         data = self._values.encode(added, name)
         if self._blobs is not None and len(data) > self._threshold:
             return None
-        written = Written(name, version, hashlib.sha256(data).digest(), len(data), ValueForm.APPEND)
+        written = Written(name, version, sha256(data).digest(), len(data), ValueForm.APPEND)
         draft = slot_of(written, HEADER + data, value)
         draft.shadow, draft.added = shadow, added
         return draft
@@ -266,7 +267,7 @@ class ValueSpace:
         """Encode what is added to a list, or the list itself as its first version. Touches nothing here."""
         data = self._values.encode(items, name)
         form = ValueForm.WHOLE if version == 1 else ValueForm.APPEND
-        return slot_of(Written(name, version, hashlib.sha256(data).digest(), len(data), form), HEADER + data)
+        return slot_of(Written(name, version, sha256(data).digest(), len(data), form), HEADER + data)
 
     def unkept(self, name: str, version: int, value: Any) -> Slot:
         """Return a value of which no bytes are kept."""
@@ -397,7 +398,7 @@ class ValueSpace:
         slot.parts, slot.artifact, slot.whole = [HEADER + self._values.encode(new, name)], None, None
         slot.cost = len(slot.parts[0])
 
-    def take(self, scope: Scope, name: str, *, is_first_attempt: bool) -> Any:
+    def take(self, scope: Scope, name: str, is_first_attempt: bool) -> Any:
         """Return a value for a node to read."""
         slot = self.areas[scope.prefix][name]
         live = slot.live
@@ -443,6 +444,13 @@ class ValueSpace:
         return live
 
     def _decode(self, name: str, slot: Slot) -> Any:
+        payload = slot.payload
+        if payload is not None and slot.whole is not None:
+            return self._values.decode(body_of(payload, name), name)
+        return self._put_together(name, slot)
+
+    def _put_together(self, name: str, slot: Slot) -> Any:
+        """Return a value that lies in several parts, beside the records, or nowhere."""
         if slot.written.form is ValueForm.TRANSIENT:
             fix = 'Its node says persist="no", or cannot be checkpointed.'
             raise ValueUnreadable(f"value {name!r} was not kept.", fix=fix)
@@ -463,7 +471,7 @@ class ValueSpace:
         if self._blobs is None:
             raise StateCorrupted(f"value {name!r} is an artifact, and this host has no artifact store.")
         stored = self._blobs.get_checkpoint_blob(ref)
-        if len(stored) < len(HEADER) or hashlib.sha256(body_of(stored, name)).hexdigest() != ref.checksum:
+        if len(stored) < len(HEADER) or sha256(body_of(stored, name)).hexdigest() != ref.checksum:
             raise StateCorrupted(f"the artifact of value {name!r} was altered: {ref.key}.")
         return stored
 
