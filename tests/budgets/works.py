@@ -1,0 +1,234 @@
+"""The work that has budgets: the flows of the benchmarks, on hosts whose clock stands still.
+
+By that clock no put is slow and no lease is due, so a busy machine does what a quiet one does. A work is
+given a URL and a size, and yields a call that does it; the call is made several times, and may end what is
+being measured before it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import apsw
+
+from everstep import END, AsyncHost, Durability, Flow, Host, Node, ifelse, node
+from everstep.testing import ManualClock
+
+BEFORE_EFFECTS = Durability("strong", flush="before_effects")
+STEPS_A_RUN = 5
+TIMES = 3
+"""How often a work is done at most: once to warm up, and once for each meter that counts alone."""
+DIED = 9
+Stop = Callable[[], None]
+Go = Callable[[Stop], object]
+
+
+class Work(NamedTuple):
+    """A piece of work, and what its cost is counted in."""
+
+    begin: Callable[[str, int], AbstractContextManager[Go]]
+    n: int
+    """Its cost is the difference between the sizes 2n and n, over n; so what is paid once falls out."""
+    unit: str
+    is_whole: bool = False
+    """True if it is counted as it is, at size n."""
+
+
+@node(output="out")
+def step(previous: Any) -> dict[str, Any]:
+    return {"ok": True, "i": 1, "s": "hello"}
+
+
+@node(output="out", name="step")
+async def async_step(previous: Any) -> dict[str, Any]:
+    return {"ok": True, "i": 1, "s": "hello"}
+
+
+def chain(n: int, each: Node = step) -> Flow:
+    """Return n nodes in a row, each of which reads what the one before it wrote."""
+
+    def link(k: int) -> Node:
+        return each.with_name(f"s{k}").with_inputs(previous=f"v{k}").with_outputs(f"v{k + 1}")
+
+    return Flow("chain", [link(k) for k in range(n)], durability="strong", max_steps=n + 10)
+
+
+@contextmanager
+def w1(url: str, n: int) -> Iterator[Go]:
+    """A chain, each step committed, in a flow that the host knows."""
+    flow = chain(n)
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"v0": 0}).raise_for_status()
+
+
+@contextmanager
+def w1_first(url: str, n: int) -> Iterator[Go]:
+    """The same, each time in a flow that the host has not seen."""
+    flows = iter([chain(n) for _ in range(TIMES)])
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(next(flows), {"v0": 0}).raise_for_status()
+
+
+@node(output=("messages", "i"))
+def append(messages: list[Any], i: int) -> tuple[list[Any], int]:
+    messages.append({"role": "user", "i": i, "content": f"{i:08d}" + "m" * 1000})
+    return messages, i + 1
+
+
+@ifelse(when_true="append", when_false=END, effects="pure")
+def more(i: int, n: int) -> bool:
+    return i < n
+
+
+@contextmanager
+def w2(url: str, n: int) -> Iterator[Go]:
+    """A list that a message is appended to in each step; the gate's decision rides with the next."""
+    flow = Flow("messages", [append, more], entry="append", durability=BEFORE_EFFECTS, max_steps=3 * n + 10)
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"messages": [], "i": 0, "n": n}).raise_for_status()
+
+
+@contextmanager
+def w3(url: str, n: int) -> Iterator[Go]:
+    """Short runs, one after the other."""
+    flow = chain(STEPS_A_RUN)
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: [host.run(flow, {"v0": 0}).raise_for_status() for _ in range(n)]
+
+
+@contextmanager
+def driven(url: str, work: Callable[[AsyncHost], Any]) -> Iterator[Go]:
+    """Open an async host on a loop of its own, and yield a call that does some work with it."""
+    with asyncio.Runner() as runner:
+
+        async def open_host() -> AsyncHost:
+            return AsyncHost(url, clock=ManualClock())
+
+        host = runner.run(open_host())
+        try:
+            yield lambda _: runner.run(work(host))
+        finally:
+            runner.run(host.close())
+
+
+@contextmanager
+def w3_at_once(url: str, n: int) -> Iterator[Go]:
+    """Short runs, all at once."""
+    flow = chain(STEPS_A_RUN, async_step)
+
+    async def work(host: AsyncHost) -> None:
+        for result in await asyncio.gather(*(host.run(flow, {"v0": 0}) for _ in range(n))):
+            result.raise_for_status()
+
+    with driven(url, work) as go:
+        yield go
+
+
+@contextmanager
+def claimed(url: str, n: int) -> Iterator[Go]:
+    """Runs of one step that were accepted, claimed one by one and driven by a worker."""
+    flow = chain(1, async_step)
+
+    async def work(host: AsyncHost) -> None:
+        for _ in range(n):
+            await host.start(flow, {"v0": 0})
+        done = await host.work([flow], concurrency=1, until_idle=True)
+        assert done.completed == n, done
+
+    with driven(url, work) as go:
+        yield go
+
+
+@ifelse(when_true="count", when_false=END, name="more")
+def goes_on(i: int, n: int) -> bool:
+    return i < n
+
+
+def counting(n: int, function: Callable[[int], int]) -> Flow:
+    count = node(output="i", name="count")(function)
+    return Flow("loop", [count, goes_on], entry="count", durability="strong", max_steps=3 * n + 10)
+
+
+class Reached(BaseException):
+    """A run has come to its first call."""
+
+
+@contextmanager
+def w4(url: str, n: int) -> Iterator[Go]:
+    """From opening a store to the first call of a run whose process died inside its n-th step."""
+    runs = iter([_left_by_a_dead_process(url, n, f"run-{k}") for k in range(TIMES)])
+
+    def go(stop: Stop) -> None:
+        def first(i: int) -> int:
+            stop()
+            assert i == n - 1
+            raise Reached
+
+        with Host(url, clock=ManualClock()) as host, suppress(Reached):
+            host.run(counting(n, first), run_id=next(runs))
+
+    yield go
+
+
+def _left_by_a_dead_process(url: str, n: int, run_id: str) -> str:
+    child = os.fork()
+    if child == 0:
+
+        def dying(i: int) -> int:
+            if i == n - 1:
+                os._exit(DIED)
+            return i + 1
+
+        with Host(url, clock=ManualClock()) as host:
+            host.run(counting(n, dying), {"i": 0, "n": n}, run_id=run_id)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == DIED
+    return run_id
+
+
+@contextmanager
+def w5(url: str, n: int) -> Iterator[Go]:
+    """Branches side by side, and a join."""
+
+    @node(output="out")
+    async def branch(seed: int) -> dict[str, Any]:
+        return {"ok": True, "i": seed, "s": "hello"}
+
+    @node(output="total", inputs=[f"r{k}" for k in range(n)])
+    def join(**results: Any) -> int:
+        return len(results)
+
+    branches = [branch.with_name(f"b{k}").with_outputs(f"r{k}") for k in range(n)]
+    flow = Flow("fan", [*branches, join], durability="strong")
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"seed": 1}).raise_for_status()
+
+
+def bytes_of(folder: Path, n: int) -> float:
+    """Return how many bytes a SQLite file has for each step of a chain of n, all that is in it counted."""
+    file = folder / "bytes.db"
+    # By a clock that stands still some fields would be shorter.
+    with Host(f"sqlite:///{quote(str(file))}?synchronous=off") as host:
+        host.run(chain(n), {"v0": 0}).raise_for_status()
+    with closing(apsw.Connection(str(file))) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    return file.stat().st_size / n
+
+
+WORKS = {
+    "w1": Work(w1, 200, "step"),
+    "w1 first": Work(w1_first, 200, "step"),
+    "w2": Work(w2, 100, "step"),
+    "w3": Work(w3, 20, "run"),
+    "w3 at once": Work(w3_at_once, 50, "run"),
+    "w4": Work(w4, 301, "resume", is_whole=True),
+    "w5": Work(w5, 100, "branch"),
+    "claimed": Work(claimed, 10, "run"),
+}
