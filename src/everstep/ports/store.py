@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -321,6 +321,31 @@ class TimedStore(Protocol):
 
     async def now(self) -> datetime | None:
         """Return the time by that clock; none if the host's counts after all."""
+
+
+class TakenUp(NamedTuple):
+    """A run that was claimed, and what a resume reads of it, as it stood right after the claim."""
+
+    lease: Lease
+    row: RunRow | None = None
+    """None if the store was only asked for the lease."""
+    tail: list[StoredRecord] | None = None
+
+
+@runtime_checkable
+class ResumingStore(Protocol):
+    """A store that claims a run and reads it in one go, as each call takes a round trip."""
+
+    async def take_up(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> TakenUp:
+        """Claim the run as `lease` does, and return it with its row and its `tail`."""
 
 
 @runtime_checkable

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from everstep.graph.compile.plan import Plan
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
-from everstep.ports.store import RunRow
+from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.events import Event
 from everstep.runtime.events import tell as notify
@@ -17,7 +18,7 @@ from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import call_off
-from everstep.runtime.workers.claim import claim, give_back
+from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 
@@ -31,23 +32,39 @@ class RestingRuns:
 
     async def claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
         """Get the right to drive a run, after what waits for it on this machine was written."""
-        services = self._services
+        await self._drained(run_id)
+        tell = partial(self._tell_wait, run_id)
+        lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
+        return (await self._noted(TakenUp(lease))).lease
 
-        def tell(until: datetime) -> None:
-            if services.listener is not None:
-                data = {"until": until.isoformat()}
-                event = Event(kind="lease_wait", run_id=run_id, at=services.clock.now(), data=data)
-                notify(services.listener, event)
+    async def take_up(self, row: RunRow, durability: Durability, *, waits: bool) -> TakenUp:
+        """Get the right to drive a run that was looked at, and what of it came with that."""
+        run_id, known = row.run_id, row.lease
+        await self._drained(run_id)
+        tell = partial(self._tell_wait, run_id)
+        return await self._noted(
+            await take_up(self._services, self.keeper, run_id, durability, known, waits=waits, on_wait=tell)
+        )
 
+    async def _drained(self, run_id: str) -> None:
         if self._services.spool.has(run_id):
             await drain(self._services, run_id)  # before a claim makes it stale
-        lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
+
+    async def _noted(self, taken: TakenUp) -> TakenUp:
+        """Take a claimed run out of the queue; if that fails it is given back."""
         try:
-            await self._services.take([run_id])
+            await self._services.take([taken.lease.run_id])
         except BaseException:
-            await self.release(lease)
+            await self.release(taken.lease)
             raise
-        return lease
+        return taken
+
+    def _tell_wait(self, run_id: str, until: datetime) -> None:
+        services = self._services
+        if services.listener is not None:
+            data = {"until": until.isoformat()}
+            event = Event(kind="lease_wait", run_id=run_id, at=services.clock.now(), data=data)
+            notify(services.listener, event)
 
     async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""

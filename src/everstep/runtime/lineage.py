@@ -93,8 +93,13 @@ class Lineage:
         record = unseal(first.stored.body, first.where, None).record
         return FlowAt(record.flow_version, record.flow_hash)
 
-    async def tail(self, row: RunRow, at: int | None = None) -> list[Link]:
-        """Return the newest keyframe (not after `at`) and what follows it, in order."""
+    async def tail(
+        self, row: RunRow, at: int | None = None, known: list[StoredRecord] | None = None
+    ) -> list[Link]:
+        """Return the newest keyframe (not after `at`) and what follows it, in order.
+
+        `known` are the run's own of these, if they were read before.
+        """
         parts: list[list[Link]] = []
         async with aclosing(self.back(row)) as ancestors:
             async for run in ancestors:
@@ -102,7 +107,8 @@ class Lineage:
                     continue
                 if at is not None and at < run.trimmed_before:
                     raise trimmed(run, at)
-                own = await self._store.tail(run.run_id, at=at)
+                own = await self._store.tail(run.run_id, at=at) if known is None else known
+                known = None
                 parts.append([Link(run, stored, self._codecs) for stored in own])
                 if not own:
                     raise _missing(run)

@@ -16,7 +16,7 @@ from everstep.graph.compile.blueprint import read_plan
 from everstep.graph.compile.plan import Plan, hash_of
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL
-from everstep.ports.store import RunFilter, RunRow
+from everstep.ports.store import RunFilter, RunRow, StoredRecord
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.external_channel import fill, is_elsewhere
 from everstep.runtime.judges import Judges
@@ -145,9 +145,13 @@ class RunReader:
         *,
         at: int | None = None,
         needs_values: bool = True,
+        tail: list[StoredRecord] | None = None,
     ) -> Rehydrated:
-        """Fold a run's chain up to a checkpoint, with the wiring that was in force there."""
-        links = await self.lineage.tail(row, at)
+        """Fold a run's chain up to a checkpoint, with the wiring that was in force there.
+
+        With `tail`, the run's own records to its end were read before.
+        """
+        links = await self.lineage.tail(row, at, tail)
         threshold = (durability or Durability()).blob_threshold
         folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:

@@ -28,7 +28,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow
 from everstep.on_demand import on_demand
-from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.ports.store import RunRow, Signal, TakenUp, Verdict
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.channel import first_values
@@ -183,7 +183,7 @@ class Runs:
                 self.keeper.drop(lease)
                 await give_back(self._services, self.keeper, lease)
                 return await self.reader.recorded(row)
-            return await self._take_up(row, lease, flow, endures=True)
+            return await self._take_up(row, TakenUp(lease), flow, endures=True)
 
     async def _resume(
         self,
@@ -219,10 +219,10 @@ class Runs:
             return row  # it is theirs already, or has nothing to go on with
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
-            lease = claimed[1]
-            if not isinstance(await self._taken_up(*claimed, flow, start, act=act), Outcome):
-                self.keeper.drop(lease)
-                await self.resting.release(lease)
+            row, taken = claimed
+            if not isinstance(await self._taken_up(row, taken, flow, start, act=act), Outcome):
+                self.keeper.drop(taken.lease)
+                await self.resting.release(taken.lease)
         return await self.reader.row(row.run_id)
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:
@@ -287,39 +287,39 @@ class Runs:
 
     async def _claimed(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
-    ) -> tuple[RunRow, Lease] | Outcome:
+    ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
-        lease = await self.resting.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
+        taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
         try:
-            row = await self.reader.row(row.run_id)
+            row = taken.row or await self.reader.row(row.run_id)
         except BaseException:
-            await self.resting.release(lease)
+            await self.resting.release(taken.lease)
             raise
         if _is_over(row, start, reopens=reopens):
-            await self.resting.release(lease)  # its owner ended it while we waited
+            await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
-        return row, lease
+        return row, taken
 
     async def _take_up(
         self,
         row: RunRow,
-        lease: Lease,
+        taken: TakenUp,
         flow: Flow,
         start: str | None = None,
         *,
         endures: bool = False,
         act: Act | None = None,
     ) -> Outcome:
-        taken = await self._taken_up(row, lease, flow, start, endures=endures, act=act)
-        if isinstance(taken, Outcome):
-            return taken
-        outcome = await self._drive(flow, taken)
-        return outcome._replace(resumed=taken.resumed)
+        ready = await self._taken_up(row, taken, flow, start, endures=endures, act=act)
+        if isinstance(ready, Outcome):
+            return ready
+        outcome = await self._drive(flow, ready)
+        return outcome._replace(resumed=ready.resumed)
 
     async def _taken_up(
         self,
         row: RunRow,
-        lease: Lease,
+        taken: TakenUp,
         flow: Flow,
         start: str | None = None,
         *,
@@ -327,7 +327,7 @@ class Runs:
         act: Act | None = None,
     ) -> Ready | Outcome:
         """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
-        services = self._services
+        services, lease = self._services, taken.lease
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             if row.signal is not None and is_other(row, flow):
@@ -339,7 +339,7 @@ class Runs:
             if is_other(row, flow):
                 journal, state, space = await migrated(self._services, self.reader, row, lease, flow)
             else:
-                folded = await self.reader.rehydrate(row, flow.plan, flow.durability)
+                folded = await self.reader.rehydrate(row, flow.plan, flow.durability, tail=taken.tail)
                 journal = await self.resting.journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
             journal.endures, journal.act = endures, act

@@ -159,3 +159,12 @@ def _is_at_rest(connection: Connection) -> bool:
 def rows(connection: Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run a query and return everything it gives."""
     return connection.execute(query, values, binary=True).fetchall()
+
+
+def at_once(
+    connection: Connection, queries: Sequence[tuple[str, Sequence[Any]]]
+) -> list[list[tuple[Any, ...]]]:
+    """Run several queries one after the other in one round trip and one transaction."""
+    with connection.pipeline():
+        cursors = [connection.execute(query, values, binary=True) for query, values in queries]
+    return [cursor.fetchall() for cursor in cursors]

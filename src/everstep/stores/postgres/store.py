@@ -28,6 +28,7 @@ from everstep.ports.store import (
     RunRow,
     Signal,
     StoredRecord,
+    TakenUp,
     Verdict,
     WaitFilter,
     no_such_run,
@@ -39,7 +40,7 @@ from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, PreparedCall, flag, number
 from everstep.stores.postgres.claims import Claims, DueWish, PostgresDueRuns, Row, claim_values, judge
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, tombstone
-from everstep.stores.postgres.connections import Connection, Connections, rows
+from everstep.stores.postgres.connections import Connection, Connections, at_once, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
 from everstep.stores.postgres.schema import prepare, read_queries
@@ -190,16 +191,42 @@ class PostgresStore:
         process: Process | None,
         void_epoch: int | None = None,
     ) -> Lease:
-        def claim(db: Connection) -> Lease:
-            while True:
-                found = rows(db, self._sql["run_now"], (text(run_id), self._now()))
-                if not found:
-                    raise no_such_run(run_id)
-                granted = judge(found[0], owner, ttl, process, void_epoch)
-                if rows(db, self._sql["claim"], claim_values(found[0], granted)):
-                    return granted
+        def grant(row: Row) -> Lease:
+            return judge(row, owner, ttl, process, void_epoch)
 
-        return await self._aside(claim)
+        return (await self._aside(lambda db: self._claim(db, run_id, grant, ()))).lease
+
+    async def take_up(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> TakenUp:
+        def grant(row: Row) -> Lease:
+            return judge(row, owner, ttl, process, void_epoch)
+
+        reads = (("run", (text(run_id),)), ("tail", (text(run_id), None)))
+        return await self._aside(lambda db: self._claim(db, run_id, grant, reads))
+
+    def _claim(
+        self, db: Connection, run_id: str, grant: Callable[[Row], Lease], reads: Sequence[tuple[str, Row]]
+    ) -> TakenUp:
+        """Claim a run, and send the queries for its row and its tail along with that."""
+        while True:
+            found = rows(db, self._sql["run_now"], (text(run_id), self._now()))
+            if not found:
+                raise no_such_run(run_id)
+            granted = grant(found[0])
+            queries = [("claim", claim_values(found[0], granted)), *reads]
+            claimed, *more = at_once(db, [(self._sql[name], values) for name, values in queries])
+            if claimed and more:
+                [row], tail = more
+                return TakenUp(granted, run_row(row), [stored(*record) for record in tail])
+            if claimed:
+                return TakenUp(granted)
 
     async def claim_due(
         self,

@@ -12,7 +12,7 @@ from everstep.engine.leases import beside
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
-from everstep.ports.store import Signal, Verdict
+from everstep.ports.store import ResumingStore, Signal, Verdict
 from everstep.testing.conformance.kit import (
     TTL,
     Chain,
@@ -56,6 +56,23 @@ class Leases(Suite):
             client.claim("run")
         client.clock.advance(timedelta(milliseconds=1))
         assert client.claim("run").epoch == 2
+
+    def test_a_run_is_claimed_together_with_what_a_resume_reads(self, client: Client) -> None:
+        store = client.store
+        if not isinstance(store, ResumingStore):
+            pytest.skip("it is claimed and read by calls apart")
+        chain = client.admit("run")
+        client.extend(chain, [b"2", b"3"])
+        with pytest.raises(LeaseConflict):
+            client.call(store.take_up("run", owner="me", ttl=TTL, process=None))
+        client.clock.advance(TTL)
+        taken = client.call(store.take_up("run", owner="me", ttl=TTL, process=None))
+        assert (taken.lease.owner, taken.lease.epoch) == ("me", 2)
+        assert taken.row == client.row("run")
+        assert taken.row.lease == taken.lease
+        assert taken.tail == client.call(store.tail("run"))
+        void = client.call(store.take_up("run", owner="you", ttl=TTL, process=None, void_epoch=2))
+        assert void.lease.epoch == 3
 
     def test_the_owner_may_claim_its_own_run_again(self, client: Client) -> None:
         chain = client.admit("run")
