@@ -26,10 +26,6 @@ Found = tuple[int, int, str]
 """Since when a run is due, its key and its id."""
 SPARE = 32
 """How many more runs are chosen than are wanted: other workers may be about to take the first ones."""
-_LOOK = 200
-"""So many runs of a kind are looked at one by one; more are a crowd."""
-_WAKING, _WAITING = 1, 2
-"""The kinds of due runs that can be crowds, as the query numbers them."""
 _QUOTA_LOCK = 0x65766573
 
 
@@ -70,8 +66,8 @@ def claim_values(row: Row, granted: Lease) -> Row:
 class PostgresDueRuns:
     """The runs that are due, and whose turn it is.
 
-    As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
-    to lane, so that a claim reads about as many rows as it can use.
+    As long as few runs are due, all of them are looked at. Where there are more than a claim can use, an
+    index leads from lane to lane. Runs of other flows are never met.
     """
 
     def __init__(self, sql: dict[str, str], waits: PostgresWaits, schema: str) -> None:
@@ -127,20 +123,15 @@ class PostgresDueRuns:
         names = [text(name) for name, _ in flows]
         hashes = [text(flow_hash) for _, flow_hash in flows]
         apart = [text(run_id) for run_id in wish.apart_from]
-        most = _LOOK + wish.limit + SPARE
+        last = [self._last(name) for name, _ in flows]
+        full = [dict.fromkeys(map(text, room.full_groups(name)), 1) for name, _ in flows]
+        told = msgspec.json.encode(full).decode()
+        asked = (wish.now, names, hashes, apart, wish.limit + SPARE, last, told)
         kinds: dict[int, list[Row]] = {}
-        for kind, *row in rows(db, self._sql["due"], (wish.now, _named(flows), apart, most)):
+        for kind, *row in rows(db, self._sql["due"], asked):
             kinds.setdefault(kind, []).append(tuple(row))
-        parts = list(kinds.values())
-        for kind, query in ((_WAKING, "waking_lanes"), (_WAITING, "waiting_lanes")):
-            if len(kinds.get(kind, ())) >= most:
-                last = [self._last(name) for name, _ in flows]
-                full = [dict.fromkeys(map(text, room.full_groups(name)), 1) for name, _ in flows]
-                told = msgspec.json.encode(full).decode()
-                asked = (wish.now, names, hashes, last, apart, wish.limit + SPARE, told)
-                parts.append(rows(db, self._sql[query], asked))
         lanes: dict[LaneKey, list[list[Found]]] = {}
-        for part in parts:
+        for part in kinds.values():
             split: dict[LaneKey, list[Found]] = {}
             for key, run_id, since, priority, flow_id, group in part:
                 lane = (priority, read_text(flow_id), read_text(group))

@@ -270,51 +270,8 @@ SELECT {schema}.now_1();
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 
 -- name: due
--- Runs that are due, of each kind the longest due first: the kind, since when, and their lane.
--- Each part reads the index made for it, in order; the conditions on the run are written so that no other index
--- is tempting, whatever the statistics of the day are.
-(SELECT 0, run_key, run_id, 0::bigint, priority, flow_id, run_group FROM {schema}.runs
- WHERE signal IS NOT NULL AND (status = 'halted') IS TRUE AND (expires_at IS NULL OR expires_at <= {now})
-   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2::text[]) AND run_id <> ALL ($3::text[])
- ORDER BY run_key LIMIT $4)
-UNION ALL
-(SELECT 1, run_key, run_id, settled_at, priority, flow_id, run_group
- FROM (SELECT run_key, settled_at FROM {schema}.waits WHERE wake_at = 0 ORDER BY settled_at OFFSET 0) AS settled,
-      LATERAL (SELECT run_id, priority, flow_id, run_group FROM {schema}.runs
-               WHERE runs.run_key = settled.run_key AND (expires_at IS NULL OR expires_at <= {now})
-                 AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2)
-                 AND run_id <> ALL ($3) OFFSET 0) AS run
- ORDER BY settled_at LIMIT $4)
-UNION ALL
-(SELECT 1, run_key, run_id, wake_at, priority, flow_id, run_group
- FROM (SELECT run_key, wake_at FROM {schema}.waits
-       WHERE wake_at > 0 AND wake_at <= {now} ORDER BY wake_at OFFSET 0) AS due,
-      LATERAL (SELECT run_id, priority, flow_id, run_group FROM {schema}.runs
-               WHERE runs.run_key = due.run_key AND (expires_at IS NULL OR expires_at <= {now})
-                 AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2)
-                 AND run_id <> ALL ($3) OFFSET 0) AS run
- ORDER BY wake_at LIMIT $4)
-UNION ALL
-(SELECT 3, run_key, run_id, expires_at, priority, flow_id, run_group FROM {schema}.runs
- WHERE (status = 'running') IS TRUE AND expires_at <= {now}
-   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2) AND run_id <> ALL ($3)
- ORDER BY expires_at LIMIT $4)
-UNION ALL
--- When a lease was given back is not known; an old run is taken for one that has waited long.
-(SELECT 2, run_key, run_id, created_at, priority, flow_id, run_group FROM {schema}.runs
- WHERE status = 'running' AND expires_at IS NULL
-   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2) AND run_id <> ALL ($3)
- ORDER BY run_key LIMIT $4);
-
--- name: waking_lanes
--- This and the next go from lane to lane, where there are more such runs than can be looked at.
-SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb, {now});
-
--- name: waiting_lanes
-SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb)
-WHERE $1::bigint IS NULL OR $1 IS NOT NULL;
+SELECT kind, run_key, run_id, since, priority, flow_id, run_group
+FROM {schema}.due_6({now}, $2::text[], $3::text[], $4::text[], $5, $6::text[], $7::jsonb);
 
 -- name: live_leases
 SELECT flow_id, run_group, count(*) FROM {schema}.runs

@@ -126,17 +126,10 @@ def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
         "renew": (lambda: client.renew(bench.chain().lease()), {run}),
         "release": (lambda: client.release(bench.chain().lease()), {run}),
         "signal": (lambda: client.call(store.signal("run-4", Signal.CANCEL)), {run}),
-        "leased": (lambda: client.leased(), {"runs_leased"}),
+        "leased": (lambda: client.leased(), {"runs_by_lease"}),
         "claim": (
             lambda: client.due(1, names=names),
-            {
-                "waits_by_wake",
-                "waits_settled",
-                "runs_leased",
-                "runs_ownerless",
-                "runs_signalled",
-                "runs_pkey",
-            },
+            {"waits_ready", "runs_by_lease", "runs_ready", "runs_by_signal", "runs_pkey"},
         ),
         "claim in a crowd": (
             lambda: client.due(1, names=["crowd"]),
@@ -216,7 +209,9 @@ def test_what_is_done_often_reads_by_an_index(crowded: Workbench, name: str) -> 
     assert faults(plans, wanted) == [], plans
 
 
-@pytest.mark.parametrize("index", ["runs_leased", "waits_by_wake", "checkpoints_keyframes", "runs_by_flow"])
+@pytest.mark.parametrize(
+    "index", ["runs_by_lease", "waits_ready", "waits_by_wake", "checkpoints_keyframes", "runs_by_flow"]
+)
 def test_an_index_that_is_dropped_is_missed(crowded: Workbench, index: str) -> None:
     query = "select indexdef from pg_indexes where schemaname = %s and indexname = %s"
     found = crowded.db.execute(query, (crowded.schema, index)).fetchone()
