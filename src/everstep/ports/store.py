@@ -46,6 +46,7 @@ __all__ = [
     "StoredRecord",
     "StreamedBlobs",
     "TimedStore",
+    "WakingStore",
     "Traits",
     "Verdict",
     "WaitFilter",
@@ -346,6 +347,17 @@ class ResumingStore(Protocol):
         void_epoch: int | None = None,
     ) -> TakenUp:
         """Claim the run as `lease` does, and return it with its row and its `tail`."""
+
+
+@runtime_checkable
+class WakingStore(Protocol):
+    """A store that says by itself when a run may be due, so that it need not be asked again and again."""
+
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` soon after another client made a run due, from any thread; returns what ends that.
+
+        It begins with the first call of `changes`, which counts all that is told of here, and more.
+        """
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from functools import partial
 
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
-from everstep.model.leases import Lease
+from everstep.model.leases import Lease, Process
 from everstep.ports.store import RunRow
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.services import Services
@@ -24,6 +24,8 @@ class Takeover:
         self._keeper = keeper
         self._unanswered: dict[str, float] = {}
         """Owners that were named in claims whose reply was lost, and until when they may turn up."""
+        self._neighbours: list[Process] = []
+        """The other workers on this machine, as of the last look at them."""
 
     def lost(self, owners: Iterable[str], ttl: timedelta) -> None:
         """Remember a claim that may have been granted."""
@@ -43,6 +45,18 @@ class Takeover:
         taken = {lease.owner for lease in held}
         self._unanswered = {o: t for o, t in self._unanswered.items() if t > now and o not in taken}
         return [(rows[lease.run_id], lease) for lease in renewed]
+
+    async def meet_neighbours(self) -> None:
+        """Note which other workers are on this machine."""
+        processes = self._services.processes
+        found = {row.process for row in await self._services.store.workers() if row.process is not None}
+        self._neighbours = [it for it in found - {processes.me()} if processes.is_here(it)]
+
+    def has_lost_neighbour(self) -> bool:
+        """True once for each of those workers that has died since. It asks this machine, not the store."""
+        gone = [it for it in self._neighbours if self._services.processes.is_gone(it)]
+        self._neighbours = [it for it in self._neighbours if it not in gone]
+        return bool(gone)
 
     async def orphans(self) -> list[RunRow]:
         """Return the runs whose owners died on this machine, or could not give their lease back."""

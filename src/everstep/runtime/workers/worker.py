@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -28,7 +28,7 @@ from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
 from everstep.model.leases import SKEW, Driven, Lease, Quota, WorkerRow
-from everstep.ports.store import RunRow, WaitFilter
+from everstep.ports.store import RunRow, WaitFilter, WakingStore
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight
 from everstep.runtime.runs import Runs
@@ -44,6 +44,10 @@ FlowKey = tuple[str, str]
 log = logging.getLogger("everstep")
 TICK = 0.05
 """Seconds between two looks at whether the store was written to, which costs no query."""
+QUICK = 0.005
+"""The same just after a run was claimed or ended, as more is likely to come; a second later it is `TICK`."""
+GLANCE = 1.0
+"""Seconds between two looks at whether another worker of this machine died, which costs no query either."""
 POLL = 5.0
 """Seconds between two looks for what no write tells of: leases that ran out."""
 SWEEP = 60.0
@@ -132,6 +136,10 @@ class Worker:
         self._turn = 0
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+        self._is_open_to_work = False
+        """True while it rests and has room."""
+        self._busy_at = 0.0
+        """When a run was last claimed or ended."""
         self._looked_at = services.time.now()
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""
@@ -144,6 +152,8 @@ class Worker:
         self._takeover = Takeover(services, runs.keeper)
         self._has_left_orphans = False
         """True if runs of dead owners are left for later, as one that may have killed them comes first."""
+        self._has_lost_neighbour = False
+        """True if another worker of this machine died since its runs were looked for."""
         self._suspects = Suspects(services, runs.keeper, self._takeover)
         self._presence = Presence(services, runs.keeper, self.describe)
         self._id, self._started_at = services.ids.new_id(), clock.now()
@@ -181,6 +191,7 @@ class Worker:
         self._services.side_by_side = self._concurrency > 1
         await self._presence.begin()
         self._tell_skew()
+        stop_waking = self._wake_on_change()
         try:
             while not self._stopping.is_set():
                 now = self._services.clock.monotonic()
@@ -191,8 +202,9 @@ class Worker:
                     await self._drain()
                     await self._look_for_older()
                     await self._succeed()
-                elif self._has_left_orphans:
+                elif self._has_left_orphans or self._has_lost_neighbour:
                     await self._succeed()
+                self._is_open_to_work = False
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
                 # What ended during the claim may have made room that the claim did not see.
@@ -207,6 +219,7 @@ class Worker:
             await self._presence.tell()
             await self._let_end(None if until_idle else self._grace)
         finally:
+            stop_waking()
             if sweeping is not None:
                 sweeping.cancel()
             await self._hand_back()
@@ -364,6 +377,7 @@ class Worker:
         # From now on, as other runs may hold this thread for long before it has its first turn.
         self._runs.keeper.keep(lease, ttl)
         self.stats.claimed += 1
+        self._busy_at = self._services.clock.monotonic()
         durability = self._known[row.flow_id, row.flow_hash].durability
         if is_suspect(lease) and not is_hopeless(lease, durability.max_resume_attempts):
             self._suspects.add(row, lease, ttl)
@@ -415,6 +429,7 @@ class Worker:
             self._driving.pop(row.run_id, None)
             self._suspects.ended(row.run_id)
             self._presence.changed()
+            self._busy_at = self._services.clock.monotonic()
             self._ended.set()
 
     async def _note_progress(self, row: RunRow, status: Status) -> None:
@@ -461,17 +476,38 @@ class Worker:
             await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
             return
         due = await self._next_due()
-        began = clock.monotonic()
-        has_room = self._has_room()
+        began = glanced = clock.monotonic()
+        has_room = self._is_open_to_work = self._has_room()
         while not self._stopping.is_set():
-            left = POLL - (clock.monotonic() - began)
+            now = clock.monotonic()
+            left = POLL - (now - began)
             if due is not None:
                 left = min(left, (due - self._services.time.now()).total_seconds())
             if has_room and left <= 0:
                 return
-            tick = max(min(TICK, left), 0.001) if has_room else POLL
+            tick = max(min(self._tick(now), left), 0.001) if has_room else POLL
             if await self._wait(self._ended, tick) or (has_room and self._changes() != self._seen):
                 return
+            if has_room and now - glanced >= GLANCE:
+                glanced, self._has_lost_neighbour = now, self._takeover.has_lost_neighbour()
+                if self._has_lost_neighbour:
+                    return
+
+    def _tick(self, now: float) -> float:
+        return min(TICK, QUICK + (now - self._busy_at) * (TICK - QUICK))
+
+    def _wake_on_change(self) -> Callable[[], None]:
+        """Rest no longer once the store says that there is work, if it does; returns what ends that."""
+        store, loop = self._services.store, asyncio.get_running_loop()
+        if not isinstance(store, WakingStore):
+            return lambda: None
+
+        def wake() -> None:
+            if self._is_open_to_work:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._ended.set)
+
+        return store.on_change(wake)
 
     async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
         """Wait for an event for so long; true if it came."""
@@ -492,9 +528,10 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits of these flows whose opener died before it could."""
+        """Tell of waits of these flows whose opener died before it could, and see which workers are near."""
         services = self._services
         try:
+            await self._takeover.meet_neighbours()
             for name in self._limits:
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
@@ -511,7 +548,7 @@ class Worker:
     async def _succeed(self) -> None:
         """Take up the runs whose owners died on this machine; their leases need not run out first."""
         try:
-            self._has_left_orphans = False
+            self._has_left_orphans = self._has_lost_neighbour = False
             orphans = await self._takeover.orphans()
             # Those that may have killed their owners first: nothing is driven yet beside which they could.
             for row in sorted(orphans, key=lambda row: -(row.lease.takeovers if row.lease else 0)):

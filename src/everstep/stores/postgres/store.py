@@ -364,6 +364,9 @@ class PostgresStore:
     def changes(self) -> int:
         return self._watch.count()
 
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._watch.on_change(wake)
+
     async def counts(self) -> Counts:
         return Counts(
             runs=dict(await self._rows("runs_by_status")),

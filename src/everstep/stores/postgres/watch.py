@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 
 import psycopg
 
@@ -42,6 +43,7 @@ class PostgresWatch:
         self._running = queries["running_writers"]
         self._count = 0
         self._is_closed = False
+        self._wakers: list[Callable[[], None]] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -66,6 +68,11 @@ class PostgresWatch:
                     self._thread.start()
             self._ready.wait(AGAIN)
         return self._count
+
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call this when work is told of; returns what ends that."""
+        self._wakers.append(wake)
+        return lambda: self._wakers.remove(wake)
 
     def close(self) -> None:
         self._is_closed = True
@@ -96,6 +103,8 @@ class PostgresWatch:
         while not self._is_closed:
             heard = list(connection.notifies(timeout=LOOK, stop_after=1))
             self._count += len(heard)
+            for wake in [*self._wakers] if heard else ():
+                wake()
             self._look(connection)
             quiet = 0.0 if self._asked.is_set() else quiet + LOOK
             self._asked.clear()

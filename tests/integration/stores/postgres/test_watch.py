@@ -204,3 +204,23 @@ def test_a_watch_that_is_not_asked_listens_no_more_until_it_is(
         assert soon(is_quiet)
         client.admit("run", has_lease=False)
         assert soon(lambda: watch.count() > before)
+
+
+def test_a_worker_is_woken_by_a_notification_until_it_ends(
+    client: Client, watch: PostgresWatch, postgres_url: str
+) -> None:
+    woken, still_woken = threading.Event(), threading.Event()
+    stop = watch.on_change(woken.set)
+    watch.on_change(still_woken.set)
+    watch.count()
+    tell = f"NOTIFY {channel_of(read_address(postgres_url))}"
+    with psycopg.connect(read_address(postgres_url).url, autocommit=True) as connection:
+        connection.execute(tell.encode())
+        assert woken.wait(60.0)
+        stop()
+        assert still_woken.wait(60.0)
+        woken.clear()
+        still_woken.clear()
+        connection.execute(tell.encode())
+        assert still_woken.wait(60.0)
+    assert not woken.is_set()
