@@ -1,6 +1,6 @@
-"""everstep's side of the comparison with its peers; see docs/performance.md.
+"""everstep's side of the comparison with its peers, which `scripts/bench` makes; see docs/performance.md.
 
-Each function does the work that the contract in `common.py` describes. Flows are written as users write them:
+Each function does the work that `systems/contract.py` describes. Flows are written as users write them:
 sync, undeclared nodes under `strong`, unless a variant says otherwise.
 
   w1 variants  ''       a chain of --n nodes, one commit each
@@ -17,11 +17,12 @@ import contextlib
 import os
 from typing import Any
 
-from common import (  # type: ignore[import-not-found]  # lives beside the peers' scripts, on PYTHONPATH
+from systems.contract import (
+    RUNS_OF_STEPS,
     Timer,
-    crash_at,
     emit_resume,
     finish,
+    least_cpu,
     main,
     message,
     payload,
@@ -43,7 +44,7 @@ def url(a: Any) -> str:
 
 @node(output="out")
 def step(previous: Any) -> dict[str, Any]:
-    return small(1)  # type: ignore[no-any-return]
+    return small(1)
 
 
 def chain(n: int, durability: str | Durability, first: Node = step) -> Flow:
@@ -107,17 +108,17 @@ def w2(a: Any) -> Any:
 
 
 async def async_step(previous: Any) -> dict[str, Any]:
-    return small(1)  # type: ignore[no-any-return]
+    return small(1)
 
 
 def w3(a: Any) -> Any:
     if a.conc == 1:
-        flow = chain(5, "strong")
+        flow = chain(RUNS_OF_STEPS, "strong")
         with Host(url(a)) as host, Timer() as t:
             for _ in range(a.n):
                 host.run(flow, {"v0": 0})
-        return finish(timed(t, a.n, "runs"), a, a.n * 5)
-    flow = chain(5, "strong", node(output="out")(async_step))
+        return finish(timed(t, a.n), a, a.n * RUNS_OF_STEPS)
+    flow = chain(RUNS_OF_STEPS, "strong", node(output="out")(async_step))
 
     async def go() -> Any:
         async with AsyncHost(url(a)) as host:
@@ -131,21 +132,19 @@ def w3(a: Any) -> Any:
                 await asyncio.gather(*(one() for _ in range(a.n)))
         return t
 
-    return finish(timed(asyncio.run(go()), a.n, "runs"), a, a.n * 5)
+    return finish(timed(asyncio.run(go()), a.n), a, a.n * RUNS_OF_STEPS)
 
 
 def w4c(a: Any) -> Any:
-    k = crash_at(a.n)
-
     @node(output="i", name="count")
     def dying(i: int) -> int:
-        if i + 1 == k:
+        if i == a.at:
             os._exit(9)
         return i + 1
 
-    flow = Flow("loop", [dying, more], entry="count", durability="strong", max_steps=3 * a.n + 10)
+    flow = Flow("loop", [dying, more], entry="count", durability="strong", max_steps=3 * a.at + 30)
     with Host(url(a)) as host:
-        host.run(flow, {"i": 0, "n": a.n}, run_id="r")
+        host.run(flow, {"i": 0, "n": a.at + 10}, run_id="r")
 
 
 class Resumed(BaseException):
@@ -160,7 +159,7 @@ def w4r(a: Any) -> Any:
         out.update(emit_resume(i + 1, a.t_ready))
         raise Resumed
 
-    flow = Flow("loop", [telling, more], entry="count", durability="strong", max_steps=3 * a.n + 10)
+    flow = Flow("loop", [telling, more], entry="count", durability="strong", max_steps=3 * a.at + 30)
     with Host(url(a)) as host, contextlib.suppress(Resumed):
         host.run(flow, run_id="r")
     return out
@@ -169,7 +168,7 @@ def w4r(a: Any) -> Any:
 def w5(a: Any) -> Any:
     @node(output="out")
     async def branch(seed: int) -> dict[str, Any]:
-        return small(seed)  # type: ignore[no-any-return]
+        return small(seed)
 
     branches = [branch.with_name(f"b{k}").with_outputs(f"r{k}") for k in range(a.n)]
 
@@ -182,7 +181,7 @@ def w5(a: Any) -> Any:
         with Timer() as t:
             result = host.run(flow, {"seed": 1})
         assert result["total"] == a.n
-    return finish(timed(t, a.n, "branches"), a, a.n)
+    return finish(timed(t, a.n), a, a.n)
 
 
 def w6(a: Any) -> Any:
@@ -190,10 +189,10 @@ def w6(a: Any) -> Any:
 
     def link(k: int) -> Node:
         def first() -> str:
-            return values[0]  # type: ignore[no-any-return]
+            return values[0]
 
         def later(previous: str) -> str:
-            return values[k]  # type: ignore[no-any-return]
+            return values[k]
 
         if k == 0:
             return node(output="blob0", name="s0")(first)
@@ -213,5 +212,13 @@ def w7(a: Any) -> Any:
     return w1(a)
 
 
+def cpu(a: Any) -> Any:
+    flow = chain(a.n, "strong")
+    with Host(url(a)) as host:
+        return least_cpu(lambda: host.run(flow, {"v0": 0}), a.n)
+
+
+WORKLOADS = {"w1": w1, "w2": w2, "w3": w3, "w4c": w4c, "w4r": w4r, "w5": w5, "w6": w6, "w7": w7, "cpu": cpu}
+
 if __name__ == "__main__":
-    main("everstep", {"w1": w1, "w2": w2, "w3": w3, "w4c": w4c, "w4r": w4r, "w5": w5, "w6": w6, "w7": w7})
+    main("everstep", WORKLOADS)
