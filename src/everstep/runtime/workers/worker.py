@@ -56,6 +56,8 @@ REST = (1.0, 300.0)
 """The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
 PATIENCE = 5
 """How often a worker that is to end when nothing is due asks a store that does not answer."""
+BATCH = 32
+"""So many runs are claimed at a time: they all begin in one turn of the event loop, which others share."""
 SHOWN = 100
 """Of the runs that it drives, a worker names so many."""
 GRACE = 30.0
@@ -283,7 +285,7 @@ class Worker:
             self._pressure.adjust(len(self._driving))
             may_be_more = False
             for flows in self._groups():
-                room = self._room(flows)
+                room = min(self._room(flows), BATCH)
                 claimed = await self._claim_of(flows, room)
                 if claimed is None:
                     self._failures += 1
