@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -29,3 +29,39 @@ class Threads:
     def close(self, *, wait: bool) -> None:
         if self._pool is not None and self._pid == os.getpid():
             self._pool.shutdown(wait=wait)
+
+
+class Gathered(Generic[T]):
+    """Questions that are asked in one turn of the event loop, put to the store as one."""
+
+    def __init__(self, ask: Callable[[list[str]], Awaitable[Mapping[str, T]]]) -> None:
+        self._ask = ask
+        self._waiting: dict[asyncio.AbstractEventLoop, dict[str, asyncio.Future[T]]] = {}
+        """By loop, as each thread of a host has its own."""
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def get(self, key: str) -> T:
+        """Return the answer to one question."""
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.setdefault(loop, {})
+        if not waiting:
+            loop.call_soon(self._begin, loop)
+        if key not in waiting:
+            waiting[key] = loop.create_future()
+        return await asyncio.shield(waiting[key])
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = loop.create_task(self._answer(self._waiting.pop(loop)))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _answer(self, waiting: dict[str, asyncio.Future[T]]) -> None:
+        try:
+            found = await self._ask(list(waiting))
+        except BaseException as error:
+            for future in waiting.values():
+                future.set_exception(error)
+                future.exception()  # taken note of, also if its caller was cancelled
+        else:
+            for key, future in waiting.items():
+                future.set_result(found[key])

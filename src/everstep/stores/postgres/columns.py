@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -40,9 +41,25 @@ def read_text(value: str) -> str:
 
 
 def group(commits: Sequence[Commit], known_flows: Container[str]) -> tuple[bytes, bytes]:
-    """Return many commits as `put_5` takes them: what they say, and their bodies in one string."""
-    said = [_commit(commit, known_flows) for commit in commits]
+    """Return many commits as `put_6` takes them: what they say, and their bodies in one string."""
+    said: list[dict[str, Any]] = []
+    first = 1
+    for place, commit in enumerate(commits):
+        said.append({"place": place, "first": first, **_commit(commit, known_flows)})
+        first += len(commit.body)
     return _encoder.encode(said), b"".join(commit.body for commit in commits)
+
+
+def rounds(commits: Sequence[Commit]) -> list[list[int]]:
+    """Return where commits are that may be put together: of each run one at a time, in order."""
+    found: list[list[int]] = []
+    seen: Counter[str] = Counter()
+    for place, commit in enumerate(commits):
+        if seen[commit.run_id] == len(found):
+            found.append([])
+        found[seen[commit.run_id]].append(place)
+        seen[commit.run_id] += 1
+    return found
 
 
 def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:

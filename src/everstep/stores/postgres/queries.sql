@@ -3,7 +3,7 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: put_group
 -- Idle workers hear of it when the transaction is committed, if the fourth names where to tell.
-SELECT {schema}.put_5($1, $2, $3, $4);
+SELECT {schema}.put_6($1, $2, $3, $4);
 
 -- name: records
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
@@ -18,6 +18,16 @@ WHERE run_id = $1 AND ($2::bigint IS NULL OR sequence <= $2)
                             WHERE newest.run_key = runs.run_key AND newest.keyframe
                               AND ($2::bigint IS NULL OR newest.sequence <= $2)), 0)
 ORDER BY sequence;
+
+-- name: tails
+SELECT asked.run_id, sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
+FROM unnest($1::text[]) AS asked (run_id)
+JOIN {schema}.runs USING (run_id), LATERAL (
+    SELECT * FROM {schema}.checkpoints AS c
+    WHERE c.run_key = runs.run_key
+      AND c.sequence >= coalesce((SELECT max(newest.sequence) FROM {schema}.checkpoints AS newest
+                                  WHERE newest.run_key = runs.run_key AND newest.keyframe), 0)
+    ORDER BY c.sequence) AS own;
 
 -- name: trimmable
 SELECT coalesce((SELECT keyframe FROM {schema}.checkpoints WHERE run_key = $1 AND sequence = $3), false),

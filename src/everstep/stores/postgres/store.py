@@ -39,14 +39,23 @@ from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, PreparedCall, flag, number
 from everstep.stores.postgres.claims import Claims, DueWish, PostgresDueRuns, Row, claim_values, judge
-from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, tombstone
+from everstep.stores.postgres.columns import (
+    group,
+    read_text,
+    rounds,
+    run_row,
+    some_text,
+    stored,
+    text,
+    tombstone,
+)
 from everstep.stores.postgres.connections import Connection, Connections, at_once, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import PostgresWaits
 from everstep.stores.postgres.watch import PostgresWatch, channel_of
-from everstep.stores.threads import Threads
+from everstep.stores.threads import Gathered, Threads
 
 T = TypeVar("T")
 Hashes = list[str]
@@ -80,6 +89,7 @@ class PostgresStore:
         self._due = PostgresDueRuns(self._sql, self._waits, at.schema)
         self._watch = PostgresWatch(at, self._sql)
         self._threads = Threads(at.pool, "everstep-postgres")
+        self._tails = Gathered(self._read_tails)
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
         self.artifacts = ArtifactTable(at, self._connections, self._sql, clock)
@@ -101,7 +111,11 @@ class PostgresStore:
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         if len(commits) == 1 and commits[0].is_plain:
             return [self._put_one(commits[0])]
-        return self._put_many(commits) if commits else []
+        verdicts: dict[int, Verdict] = {}
+        for places in rounds(commits):
+            found = self._put_many([commits[place] for place in places])
+            verdicts |= zip(places, found, strict=True)
+        return [verdicts[place] for place in range(len(commits))]
 
     def _put_one(self, commit: Commit) -> Verdict:
         values = (
@@ -131,7 +145,16 @@ class PostgresStore:
         return [stored(*row) for row in await self._rows("records", text(run_id), first, last)]
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        if at is None:
+            return await self._tails.get(text(run_id))
         return [stored(*row) for row in await self._rows("tail", text(run_id), at)]
+
+    async def _read_tails(self, run_ids: list[str]) -> dict[str, list[StoredRecord]]:
+        """Return the tails of runs that a worker has claimed together."""
+        tails: dict[str, list[StoredRecord]] = {run_id: [] for run_id in run_ids}
+        for run_id, *record in await self._rows("tails", run_ids):
+            tails[run_id].append(stored(*record))
+        return tails
 
     async def trim(self, run_id: str, *, before: int) -> int:
         return await self._aside(lambda db: self._trim(db, run_id, before))
