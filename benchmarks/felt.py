@@ -1,6 +1,6 @@
 """What users feel: how long they wait for everstep, at the middle (p50) and near the worst (p99).
 
-    python benchmarks/felt.py [--store URL] [--only start,answer] [--rounds 100] [--json]
+    python benchmarks/felt.py [--store URL] [--away MS] [--only start,answer] [--rounds 100] [--json]
 
     start      from `host.start` until the first call in a worker that waits for work
     answer     from an answer until the call behind the wait, in another process
@@ -36,6 +36,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+from far import far
 
 from everstep import AsyncHost, Flow, Host, node, wait
 
@@ -384,6 +386,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--store", help="a server to measure on [default: SQLite files]")
+    options.add_argument("--away", type=float, metavar="MS", help="put that server so far away")
     options.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     options.add_argument("--rounds", type=int, default=100)
     options.add_argument("--json", action="store_true")
@@ -393,13 +396,24 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(INSIDE[given.inside](Place(folder, given.store), given.rounds)))
         return
+    if given.away is not None and given.store is None:
+        options.error("--away needs a server: name it with --store")
+    with (
+        far(given.store, given.away)
+        if given.away is not None
+        else contextlib.nullcontext(given.store) as store
+    ):
+        measure(options, given, store)
+
+
+def measure(options: argparse.ArgumentParser, given: argparse.Namespace, store: str | None) -> None:
     chosen = given.only.split(",")
     if unknown := set(chosen) - set(PARTS):
         options.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     for name in chosen:
         part, wanted = PARTS[name]
         with tempfile.TemporaryDirectory() as folder:
-            found = part(Place(folder, given.store), given.rounds)
+            found = part(Place(folder, store), given.rounds)
         if given.json:
             print(json.dumps({"part": name, **found}), flush=True)
         else:
