@@ -160,11 +160,8 @@ WHERE number < (SELECT number FROM {schema}.blueprints WHERE flow_hash = $2)
     SELECT flow_hash FROM {schema}.runs WHERE status = 'halted' AND flow_id = $1)
 ORDER BY number;
 
--- name: runs_by_status
-SELECT status, count(*) FROM {schema}.runs GROUP BY status;
-
--- name: open_waits_by_kind
-SELECT kind, count(*) FROM {schema}.waits WHERE status = 'open' GROUP BY kind;
+-- name: sums
+SELECT what, name, many FROM {schema}.sums_7();
 
 -- name: run_at
 SELECT run_id FROM {schema}.runs

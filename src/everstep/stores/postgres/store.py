@@ -391,9 +391,10 @@ class PostgresStore:
         return self._watch.on_change(wake)
 
     async def counts(self) -> Counts:
+        sums = await self._rows("sums")
         return Counts(
-            runs=dict(await self._rows("runs_by_status")),
-            waits={read_text(kind): many for kind, many in await self._rows("open_waits_by_kind")},
+            runs={name: many for what, name, many in sums if what == "run"},
+            waits={read_text(name): many for what, name, many in sums if what == "wait"},
         )
 
     async def run_at(self, checkpoint_id: str) -> str | None:

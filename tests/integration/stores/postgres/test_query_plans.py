@@ -61,6 +61,7 @@ class Workbench:
             connection.execute("load 'auto_explain'")
             for name, value in {
                 "log_min_duration": "0",
+                "log_analyze": "on",
                 "log_nested_statements": "on",
                 "log_level": "notice",
             }.items():
@@ -240,3 +241,44 @@ def test_a_group_reads_no_table_from_end_to_end_though_its_plans_were_made_while
         bench.db.close()
     assert "Index" in plans
     assert re.findall(r"Seq Scan on \w+", plans) == []
+
+
+def test_a_claim_meets_none_of_the_runs_that_wait_wake_or_expire_in_other_flows(crowded: Workbench) -> None:
+    chain = crowded.fresh()
+    crowded.client.release(chain.lease())
+    found: list[str] = []
+    plans = crowded.plans_of(lambda: found.extend(crowded.client.due(1, names=[chain.run_id])))
+    assert found == [chain.run_id]
+    # 400 runs of one flow wait here, 400 wake, and 200 of fifty others wait or have lost their owner.
+    assert [int(many) for many in re.findall(r"Rows Removed by Filter: (\d+)", plans) if int(many) > 1] == []
+    assert max(int(float(many)) for many in re.findall(r"actual [^)]*rows=([\d.]+)", plans)) < 10
+
+
+def test_what_metrics_show_is_counted_without_reading_runs_or_waits(crowded: Workbench) -> None:
+    store = crowded.client.store
+    plans = crowded.plans_of(lambda: crowded.client.call(store.counts()))
+    assert "tallies" in plans
+    assert re.findall(r"\bon (runs|waits)\b", plans) == []
+
+
+def test_tallies_are_what_a_count_would_say_also_once_they_are_folded(crowded: Workbench) -> None:
+    client, schema = crowded.client, crowded.schema
+    chains = [crowded.fresh() for _ in range(4)]
+    for chain, status in zip(chains, (Status.COMPLETED, Status.FAILED, Status.HALTED), strict=False):
+        waits = (chain.wait(f"wait of {chain.run_id}"),) if status is Status.HALTED else ()
+        client.accept(chain, chain.following(status=status, waits=waits))
+    client.settle(f"wait of {chains[2].run_id}")
+
+    def rows_of(query: str) -> dict[str, int]:
+        return dict(crowded.db.execute(query.format(s=schema)).fetchall())
+
+    for _ in range(3):
+        counts = client.call(client.store.counts())
+        assert counts.runs == rows_of("select status, count(*) from {s}.runs group by status")
+        assert counts.waits == rows_of(
+            "select kind, count(*) from {s}.waits where status = 'open' group by kind"
+        )
+        crowded.db.execute(f"select {schema}.fold_tallies_7()")
+    left = crowded.db.execute(f"select count(*) from {schema}.tallies").fetchone()
+    assert left is not None
+    assert left[0] <= 10
