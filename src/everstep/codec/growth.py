@@ -39,10 +39,12 @@ class Shadow:
 
     def _has_same_kinds(self, old: list[Any]) -> bool:
         level: Any = old
-        for kinds, holders in self._kinds:
+        # It is equal, so each level holds as many as that of the shadow.
+        counts = [len(kinds) for kinds, _ in self._kinds[1:]]
+        for (kinds, holders), below in zip(self._kinds, [*counts, 0], strict=False):
             if list(map(type, level)) != kinds:
                 return False
-            level = members(level, holders)
+            level = members(level, holders, below)
         return True
 
     def extend(self, added: list[Any]) -> None:
@@ -78,15 +80,18 @@ def kinds_by_level(items: list[Any]) -> list[Level]:
     return found
 
 
-def members(level: Any, holders: frozenset[type]) -> list[Any]:
-    """Return what the containers of one level hold: those of dicts, then those of lists."""
+def members(level: Any, holders: frozenset[type], count: int | None = None) -> list[Any]:
+    """Return what the containers of one level hold: those of dicts, then those of lists.
+
+    `count` is how many these are, if that is known.
+    """
     if not holders:
         return []
     if holders == _ROWS:
         if sys.version_info < (3, 13):
             # One C call for all. Up to 3.12 the collector sees every value, and only keys that are no str.
             values = gc.get_referents(*level)
-            if len(values) == sum(map(len, level)):
+            if len(values) == (sum(map(len, level)) if count is None else count):
                 return values
         return list(chain.from_iterable(map(dict.values, level)))
     of_dicts = chain.from_iterable(v.values() for v in level if type(v) is dict)

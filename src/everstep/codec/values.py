@@ -61,7 +61,17 @@ _PROTOCOL = 5
 
 def is_plain(value: object) -> bool:
     """Say whether msgpack alone keeps a value: exact plain types, 64-bit ints and valid text throughout."""
-    return _plain_bytes(value) is not None
+    return plain_bytes(value) is not None
+
+
+def plain_bytes(value: object) -> bytes | None:
+    """Return the bytes of a plain value, and none for any other."""
+    if not _has_plain_types(value):
+        return None
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, ValueError, RecursionError):  # a big int, no text, more than msgpack can hold
+        return None
 
 
 class Values:
@@ -104,7 +114,7 @@ class Values:
 
         `where` names the value in that error.
         """
-        data = _plain_bytes(value)
+        data = plain_bytes(value)
         if data is not None:
             return data
         try:
@@ -185,7 +195,7 @@ class Values:
     def _failing_part(self, value: object) -> tuple[str, object, Refused] | None:
         for suffix, part in self._parts(value):
             try:
-                if _plain_bytes(part) is None:
+                if plain_bytes(part) is None:
                     self._checked_bytes(part)
             except Refused as refused:
                 return suffix, part, refused
@@ -381,15 +391,6 @@ def _sorted_ext(code: int, payload: memoryview) -> Ext:
 
 
 _UNBUILT: Final = Decoder(ext_hook=_sorted_ext)
-
-
-def _plain_bytes(value: object) -> bytes | None:
-    if not _has_plain_types(value):
-        return None
-    try:
-        return _ENCODER.encode(value)
-    except (OverflowError, ValueError, RecursionError):  # a big int, no text, more than msgpack can hold
-        return None
 
 
 def _has_plain_types(value: Any) -> bool:

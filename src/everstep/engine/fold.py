@@ -15,28 +15,31 @@ from everstep.model.records import QueuedTask, StepRecord
 
 _UNDER_WAY = frozenset({Status.RUNNING, Status.RETRYING, Status.HALTED})
 """What a step says of a visit that goes on."""
+_COMPLETED, _FAILED = Status.COMPLETED, Status.FAILED
+# A member of an enum takes ten times as long to find in its class, and every step comes by here.
 
 
 def take(scope: Scope, i: int, step: StepRecord) -> None:
     """Take one recorded step of a node into account."""
     status = step.status
-    if status in _UNDER_WAY:
+    if status is not _COMPLETED and status in _UNDER_WAY:
         _take_under_way(scope, i, step)
         return
+    reads = step.reads
+    scope.visits[i] = step.visit
+    scope.statuses[i] = status
+    scope.reads[i] = reads
+    scope.attempts[i] = 0
+    scope.steps += 1
     if step.unknown:
         scope.begun.add(i)
     elif scope.begun:
         scope.begun.discard(i)
-    scope.visits[i] = step.visit
-    scope.statuses[i] = status
-    scope.reads[i] = step.reads
-    scope.attempts[i] = 0
     if scope.waiting:
         scope.waiting.pop(i, None)
-    scope.steps += 1
     if scope.retry_at:
         scope.retry_at.pop(i, None)
-    if status is Status.FAILED:
+    if status is _FAILED:
         _fail(scope, i, step)
         return
     scope.running.discard(i)
@@ -47,7 +50,7 @@ def take(scope: Scope, i: int, step: StepRecord) -> None:
     if step.key is not None:
         scope.keys.pop(i, None)
         scope.consumed[i] = step.key
-    if status is Status.CANCELLED:
+    if status is not _COMPLETED:
         _leave(scope, i, step)
         return
     plan = scope.plan
@@ -56,10 +59,10 @@ def take(scope: Scope, i: int, step: StepRecord) -> None:
     for written in step.writes:
         if written.name[0] != "@":
             write(scope, written.name, written.version, round_, not step.goto)
-    if step.decision is not None or plan.is_target[i]:
+    if plan.is_target[i] or step.decision is not None:
         _choose(scope, i, step, round_)
     if not plan.is_target[i]:
-        reads, versions = step.reads, scope.versions
+        versions = scope.versions
         for name in plan.watched[i]:
             if versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(scope, i, name):
                 activate(scope, i, round_)  # what it read is no longer the newest
@@ -259,18 +262,17 @@ def _round_of_choice(scope: Scope, gate: int, target: int, round_: int) -> int:
 
 def write(scope: Scope, name: str, version: int, round_: int, wakes: bool = True) -> None:
     """Note a new version of a value, and wake its readers."""
-    is_first = name not in scope.versions
-    scope.versions[name] = version
-    plan = scope.plan
-    if is_first:
+    plan, missing = scope.plan, scope.missing
+    if name not in scope.versions:
         for i in plan.needed_by.get(name, ()):
-            scope.missing[i] -= 1
+            missing[i] -= 1
             # Behind an early join, it may be the only thing that the node was still waiting for.
-            if wakes and scope.arrived[i] and not (scope.missing[i] or plan.is_target[i]):
+            if scope.arrived[i] and wakes and not (missing[i] or plan.is_target[i]):
                 activate(scope, i, round_)
+    scope.versions[name] = version
     if wakes:
         for i in plan.wakes.get(name, ()):
-            if plan.is_target[i] or scope.missing[i]:
+            if missing[i] or plan.is_target[i]:
                 continue
             if not plan.is_led[i] or scope.arrived[i] or scope.visits[i]:
                 activate(scope, i, round_)
@@ -287,12 +289,12 @@ def activate(scope: Scope, i: int, round_: int) -> None:
     """Make a node due, unless the flow has ended."""
     if scope.ended:
         return
-    known = scope.due.get(i)
-    if known is None:
-        scope.due[i] = round_
+    due = scope.due
+    if i not in due:
+        due[i] = round_
         scope.active |= 1 << i
-    elif round_ < known:
-        scope.due[i] = round_
+    elif round_ < due[i]:
+        due[i] = round_
 
 
 def take_back(scope: Scope, i: int) -> None:

@@ -30,12 +30,12 @@ def ready(scope: Scope, now: datetime | None = None) -> list[int]:
     for i, round_ in scope.due.items():
         if i in running or (missing[i] and not is_fed(scope, i)):
             continue
-        conflict = active & blockers[i]
-        if conflict and scope.fired:
-            conflict = meetings.still_in_the_way(scope, i, conflict)
-        is_held = conflict and not (loops and _all_begin_later(scope, conflict, i, round_))
-        if is_held and not (scope.won and meetings.may_go_on(scope, i)):
-            continue
+        if conflict := active & blockers[i]:
+            if scope.fired:
+                conflict = meetings.still_in_the_way(scope, i, conflict)
+            is_held = conflict and not (loops and _all_begin_later(scope, conflict, i, round_))
+            if is_held and not (scope.won and meetings.may_go_on(scope, i)):
+                continue
         if scope.queue and _awaits_task(scope, i):
             continue
         if i in loops and _is_round_under_way(scope, active & loops[i], i, round_):

@@ -6,7 +6,7 @@ path names, and `evolve` is the only thing that changes any of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from everstep.engine.books import Books
@@ -103,12 +103,6 @@ class RunState(Scope):
         """Look at every flow that is open, and at none that a fold came through and that is gone."""
         self.restless = dict.fromkeys(self.scopes())
 
-    def is_pausing(self) -> bool:
-        """True if some node waits between two attempts."""
-        if len(self.restless) == 1:
-            return bool(self.retry_at)
-        return any(scope.retry_at for scope in self.restless)
-
     def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:
             admit(self, {w.name: w.version for w in step.writes if w.name[0] != "@"})
@@ -204,13 +198,14 @@ class RunState(Scope):
             for opened in scope.opened.values():
                 todo.extend(opened.scopes.values())
 
-    def startable(self, now: datetime | None = None) -> list[tuple[Scope, int]]:
-        """Return what may start, in all scopes that have changed."""
+    def startable(self, now: Callable[[], datetime]) -> list[tuple[Scope, int]]:
+        """Return what may start, in all scopes that have changed; the time is asked for if a node pauses."""
         if len(self.restless) == 1:
-            return [(self, i) for i in ready(self, now)]
+            return [(self, i) for i in ready(self, now() if self.retry_at else None)]
         found: list[tuple[Scope, int]] = []
+        at = now() if any(scope.retry_at for scope in self.restless) else None
         for scope in tuple(self.restless):
-            here = ready(scope, now)
+            here = ready(scope, at)
             if here:
                 found += [(scope, i) for i in here]
             elif not scope.retry_at and scope is not self:

@@ -364,5 +364,5 @@ def test_no_drive_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_anothe
     )
     write(state, "s", 2, 0)
     state.evolve(StepRecord(path="a", visit=2, status=Status.RETRYING, attempts=1, retry_at=later))
-    assert state.startable(start + timedelta(seconds=2)) == []
+    assert state.startable(lambda: start + timedelta(seconds=2)) == []
     assert state.next_retry() == later

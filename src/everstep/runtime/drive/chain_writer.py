@@ -41,6 +41,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.workers.backpressure import enduringly
 
 T = TypeVar("T")
+_RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
@@ -314,11 +315,10 @@ class Journal:
         services, store = self._services, self._services.blocking
         committer = services.committer
         is_free = services.owns_loop and not (committer.is_busy or committer.drives > 1 or committer.tasks)
-        if self.elsewhere is not None and self.elsewhere.has_changes:
-            is_free = False
-        if not (self.writes and is_free) or self.is_halted or self._unsure or self.outbox is not None:
+        is_plain = self.writes and not (self.is_halted or self._unsure or self.outbox is not None)
+        if not (is_free and is_plain) or (self.elsewhere is not None and self.elsewhere.has_changes):
             return self.flush(trigger, metadata=metadata)
-        record = self._record(trigger, Status.RUNNING, None, metadata, services.clock.now())
+        record = self._record(trigger, _RUNNING, None, metadata, services.clock.now())
         commit, digest = self._seal(record, None, None)
         try:
             if committer.until_timed > 1 and store is not None:
@@ -330,7 +330,7 @@ class Journal:
             committer.fell_silent()
             # It may have gone through all the same, so the very same commit is put again.
             return self._confirm(record, commit, digest)
-        if verdict is not Verdict.ACCEPTED:
+        if verdict is not _ACCEPTED:
             self._judge(verdict)
         self._advance(record, commit, digest)
         return None
@@ -392,7 +392,7 @@ class Journal:
             steps=tuple(self.steps),
             error=error,
             metadata=with_priority(trigger, metadata) if trigger in PRIORITIES else metadata,
-            resume_after=self._state.next_due() if status is Status.HALTED else None,
+            resume_after=None if status is _RUNNING else self._resume_after(status),
             act=self.act,
         )
         nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
@@ -402,6 +402,9 @@ class Journal:
         if self._space.size > self._services.record_bytes and not self._space.has_aside:
             return delta  # a keyframe that the store might not take; the tail is longer instead
         return self._keyframe(delta)
+
+    def _resume_after(self, status: Status) -> datetime | None:
+        return self._state.next_due() if status is Status.HALTED else None
 
     def _keyframe(self, delta: CheckpointRecord) -> CheckpointRecord:
         """Add the folded state, so that a resume need not read further back."""

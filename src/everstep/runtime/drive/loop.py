@@ -42,6 +42,10 @@ from everstep.runtime.waits.open import LOOK, DriveWaits
 log = logging.getLogger("everstep")
 _BREATH = BaseException("the loop is to have its turn")
 """Stands where the reason to stop would."""
+_OF_ITS_OWN = (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION)
+_AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
+"""Triggers of checkpoints that wait for no other step."""
+_STEP, _COMPLETED = Trigger.STEP, Status.COMPLETED
 
 
 class Drive:
@@ -223,7 +227,7 @@ class Drive:
         while True:
             if inner.fans:
                 inner.refill()
-            ready = state.startable(self._pauses.now() if state.is_pausing() else None)
+            ready = state.startable(self._pauses.now)
             if not ready:
                 if beside.calls or self._finished or state.next_retry() is not None:
                     return ready
@@ -468,25 +472,29 @@ class Drive:
         while self._finished:
             call = self._finished.popleft()
             if self._is_plain and self._take_plain(call):
-                every = self._policy.every_step
-                wanted = Trigger.STEP if every else self._wanted(call, Status.COMPLETED, asked=False)
+                wanted = _STEP if self._policy.every_step else self._wanted(call, _COMPLETED, asked=False)
             elif (drafts := await self._given_by(call)) is None:
                 continue
             else:
                 wanted = self._record(call, drafts)
-            if call.news is not None:
-                await self._owing.flush(*call.news)
-            if wanted in (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION):
-                await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
-            elif wanted is Trigger.AUTO and call.news is None:
-                await self._owing.flush(wanted, {"auto": True})
-            elif call.news is None:
+            if call.news is not None or wanted in _AT_ONCE:
+                await self._write_at_once(call, wanted)
+            else:
                 trigger = trigger or wanted
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)
             if self._finished and self._policy.is_full(len(self._journal.steps), self._journal.size):
                 await self._owing.flush(Trigger.INTERVAL)
         return trigger
+
+    async def _write_at_once(self, call: Call, wanted: Trigger | None) -> None:
+        """Write what a guard, a node or the flow wants to have as a checkpoint of its own."""
+        if call.news is not None:
+            await self._owing.flush(*call.news)
+        if wanted in _OF_ITS_OWN:
+            await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
+        elif wanted is Trigger.AUTO and call.news is None:
+            await self._owing.flush(wanted, {"auto": True})
 
     def _take_plain(self, call: Call) -> bool:
         """Record a call that succeeded and asked for nothing, in a run where a step means no more than that.
@@ -509,17 +517,19 @@ class Drive:
                 return False
             if len(drafts) > 1:
                 self._space.fit(drafts, self._services.record_bytes)
+        writes = []
         for draft in drafts:
             if draft.spill is not None:
                 call.drafts = drafts
                 return False
+            writes.append(draft.written)
         scope.busy -= 1
         step = StepRecord(
             path=scope.plan.paths[i],
             visit=call.visit,
             attempts=call.attempt,
             reads=call.reads,
-            writes=tuple([draft.written for draft in drafts]),
+            writes=tuple(writes),
             decision=call.decision,
             key=call.key,
             started_at=call.started_at,

@@ -16,7 +16,7 @@ import msgspec
 
 from everstep.codec.growth import Shadow, copy_containers
 from everstep.codec.payload import HEADER, body_of
-from everstep.codec.values import Values, is_plain
+from everstep.codec.values import Values, plain_bytes
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
@@ -29,6 +29,7 @@ from everstep.runtime.services import Services
 log = logging.getLogger("everstep")
 _GONE = object()
 _CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
+_WHOLE, _TRANSIENT, _AUTO = ValueForm.WHOLE, ValueForm.TRANSIENT, Persist.AUTO
 _MUTABLE = (dict, list)
 LIVE_FROM = 64 * 1024
 """From this size on, the only reader of a value is given the object itself, not a copy."""
@@ -188,7 +189,7 @@ class ValueSpace:
         version = 1 if previous is None else previous.written.version + 1
         if not self.keeps or (scope.is_hidden and not is_kept):
             persist = Persist.NO
-        if persist is Persist.AUTO:
+        if persist is _AUTO:
             if type(value) is list and name in scope.plan.rewritten:
                 return self._draft_list(name, value, version, None if is_kept else previous)
             return self._draft_whole(name, value, version, self._threshold)
@@ -234,16 +235,14 @@ class ValueSpace:
             if grown is not None:
                 return grown
         draft = self._draft_whole(name, value, version, self._threshold)
-        if is_plain(value):
+        if plain_bytes(value) is not None:
             draft.shadow = Shadow(value)
         return draft
 
     def _draft_growth(self, name: str, value: list[Any], version: int, shadow: Shadow) -> Slot | None:
         added = shadow.appended(value)
-        if added is None or not is_plain(added):
-            return None
-        data = self._values.encode(added, name)
-        if self._blobs is not None and len(data) > self._threshold:
+        data = None if added is None else plain_bytes(added)
+        if data is None or (self._blobs is not None and len(data) > self._threshold):
             return None
         written = Written(name, version, sha256(data).digest(), len(data), ValueForm.APPEND)
         draft = slot_of(written, HEADER + data, value)
@@ -346,16 +345,16 @@ class ValueSpace:
         written = draft.written
         name, form = written.name, written.form
         area = self.areas.get(scope.prefix)
-        if form is ValueForm.WHOLE and area is not None and "/" not in name:
+        if form is _WHOLE and area is not None and "/" not in name:
             previous = area.get(name)
             self.size += draft.cost if previous is None else draft.cost - previous.cost
             area[name] = draft
         else:
             self.place(scope.prefix, name, draft)
-        if draft.added is not None and draft.shadow is not None:
-            draft.shadow.extend(draft.added)
-            draft.added = None
-        if draft.is_frozen or form is ValueForm.TRANSIENT:
+            if draft.added is not None and draft.shadow is not None:
+                draft.shadow.extend(draft.added)
+                draft.added = None
+        if draft.is_frozen or form is _TRANSIENT:
             return
         # A copy of a small value is cheap, and nothing else can hold it: no node, no module's variable.
         is_small = written.size < LIVE_FROM and draft.cost < LIVE_FROM
@@ -413,7 +412,12 @@ class ValueSpace:
                 slot.live = _GONE
                 return live
         value = self._decode(name, slot)
-        if name in scope.plan.rewritten and slot.shadow is None and type(value) is list and is_plain(value):
+        if (
+            name in scope.plan.rewritten
+            and slot.shadow is None
+            and type(value) is list
+            and plain_bytes(value) is not None
+        ):
             slot.shadow = Shadow(value)
         return value
 

@@ -77,6 +77,7 @@ Hashes = list[str]
 Claims = list[tuple[RunRow, Lease]]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
+_ACCEPTED = Verdict.ACCEPTED
 
 
 class SqliteStore:
@@ -178,7 +179,7 @@ class SqliteStore:
             self._change_status(commit, key, commit.status)
         if commit.adopts is not None:
             self._adopt(key, sequence, commit.adopts)
-        return Verdict.ACCEPTED
+        return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
         self._db.execute(self._sql["keep_blueprint"], (to.flow_hash, to.blueprint))
