@@ -34,7 +34,7 @@ def measured(quick_disk: Path) -> tuple[Path, dict[str, Any]]:
 def test_every_workload_is_measured_on_both_sides(measured: tuple[Path, dict[str, Any]]) -> None:
     lines = measured[1]["workloads"]
     assert sorted({line["id"].partition(".")[0] for line in lines}) == GROUPS
-    assert len({line["id"] for line in lines}) == len(lines) == 14
+    assert len({line["id"] for line in lines}) == len(lines) == 15
     for line in lines:
         assert line["everstep_seconds"] > 0, line
         assert line["raw_seconds"] > 0, line
@@ -56,7 +56,7 @@ def test_appended_messages_take_no_more_than_a_few_of_their_own_size(
     measured: tuple[Path, dict[str, Any]],
 ) -> None:
     [line] = [line for line in measured[1]["workloads"] if line["id"] == "w2"]
-    assert 1000 < line["raw_bytes"] < 3000
+    assert 1000 < line["raw_bytes"] < 6000  # its rows are longer than a page of SQLite likes
     assert 1000 < line["everstep_bytes"] < 3000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from everstep.cli.bench import flows as flows
 from everstep.cli.bench import raw as raw
 from everstep.cli.bench import shapes as shapes
 from everstep.cli.bench.report import Machine, Measured, write_report
-from everstep.cli.bench.values import Sample
+from everstep.cli.bench.values import Sample, measured_apart
 from everstep.cli.view.text import write_json
 from everstep.errors import StoreError
 
@@ -38,18 +37,15 @@ class Workload(NamedTuple):
     raw: Measure
     n: int
     quick: int
-    """The n of `--quick` and of warming up."""
+    """The n of `--quick`."""
     note: str = ""
     repeats: int = 1
     """How many pairs a round measures, for what is over too soon to be measured once."""
+    tells_bytes: bool = True
+    """False where the size says nothing new."""
 
     def is_named_by(self, name: str) -> bool:
         return name in (self.id, self.id.partition(".")[0])
-
-
-def without_bytes(measure: Measure) -> Measure:
-    """Leave the size out where it says nothing new."""
-    return lambda folder, n: Sample(measure(folder, n).seconds)
 
 
 WORKLOADS = [
@@ -68,21 +64,23 @@ WORKLOADS = [
         "w1.normal",
         "chain, not flushed",
         "µs/step",
-        without_bytes(flows.chain_normal),
-        without_bytes(raw.chain_normal),
-        2000,
-        100,
+        flows.chain_normal,
+        raw.chain_normal,
+        1000,
+        1000,
         "synchronous=NORMAL: a power cut may take the last steps",
+        tells_bytes=False,
     ),
     Workload(
         "w1.effects",
         "chain, committed before effects",
         "µs/step",
-        without_bytes(flows.chain_before_effects),
-        without_bytes(raw.chain),
+        flows.chain_before_effects,
+        raw.chain,
         1000,
         100,
         "pure steps wait for the next effect; raw commits each",
+        tells_bytes=False,
     ),
     Workload(
         "w1.files",
@@ -112,10 +110,19 @@ WORKLOADS = [
         "runs/s",
         flows.runs_in_turn,
         raw.runs_in_turn,
-        200,
-        20,
+        1000,
+        50,
         "5 steps a run",
-        repeats=2,
+    ),
+    Workload(
+        "w3.normal",
+        "one run at a time, not flushed",
+        "runs/s",
+        flows.runs_in_turn_normal,
+        raw.runs_in_turn_normal,
+        1000,
+        200,
+        "5 steps a run; synchronous=NORMAL",
     ),
     Workload(
         "w4",
@@ -147,7 +154,7 @@ WORKLOADS = [
         raw.large_values,
         4,
         2,
-        "raw: a plain file, written and flushed",
+        "raw: a file, written, flushed and renamed, and a row",
         repeats=3,
     ),
     Workload(
@@ -175,11 +182,12 @@ WORKLOADS = [
         "flow inside a flow",
         "µs/call",
         shapes.nested,
-        without_bytes(flows.chain),
+        flows.chain,
         500,
         100,
         "one node inside; raw here: everstep's plain step",
         repeats=2,
+        tells_bytes=False,
     ),
     Workload(
         "w10",
@@ -231,9 +239,9 @@ def chosen(ctx: click.Context, option: click.Parameter, value: str | None) -> li
 def bench(parent: Path, rounds: int | None, quick: bool, workloads: list[Workload], as_json: bool) -> None:
     """Measure what a durable step costs on this disk.
 
-    Each piece of work is done twice, one right after the other: by everstep, and raw, by the least code that
-    keeps the same steps in SQLite: a row of about 300 bytes and the value, one commit a step, the same
-    journal and the same flushing. Where raw does something else, the note says so.
+    Each piece of work is done twice, one right after the other and each in a fresh process: by everstep, and
+    raw, by the least code that keeps the same steps in SQLite: a row of about 300 bytes and the value, one
+    commit a step, the same journal and the same flushing. Where raw does something else, the note says so.
 
     RATIO is everstep's time divided by raw's, the median over all such pairs: at 1.00 everstep costs no more
     than raw, at 2.00 it takes twice as long, below 1 less. Compare ratios rather than times: a slow disk
@@ -290,10 +298,8 @@ class Progress:
 
 
 def measure(folder: Path, work: Workload, *, rounds: int, quick: bool, progress: Progress) -> Measured:
-    """Measure both sides in turn, after one turn that does not count."""
+    """Measure both sides in turn."""
     n, repeats = (work.quick, 1) if quick else (work.n, work.repeats)
-    progress.say(f"{work.id} {work.work}: warming up")
-    pair_of(folder, work, work.quick, everstep_first=False)
     pairs = []
     for turn in range(rounds * repeats):
         progress.say(f"{work.id} {work.work}: round {turn // repeats + 1} of {rounds}")
@@ -303,14 +309,12 @@ def measure(folder: Path, work: Workload, *, rounds: int, quick: bool, progress:
 
 def pair_of(folder: Path, work: Workload, n: int, *, everstep_first: bool) -> tuple[Sample, Sample]:
     """Measure both sides once, each in an empty folder. The order changes, as the first may pay for both."""
-    if everstep_first:
-        ours = in_own_folder(folder, work.everstep, n)
-        return ours, in_own_folder(folder, work.raw, n)
-    theirs = in_own_folder(folder, work.raw, n)
-    return in_own_folder(folder, work.everstep, n), theirs
+    sides = (work.everstep, work.raw) if everstep_first else (work.raw, work.everstep)
+    first, second = (in_own_folder(folder, side, n, work.tells_bytes) for side in sides)
+    return (first, second) if everstep_first else (second, first)
 
 
-def in_own_folder(folder: Path, side: Measure, n: int) -> Sample:
+def in_own_folder(folder: Path, side: Measure, n: int, tells_bytes: bool) -> Sample:
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        gc.collect()  # so that neither pays for the garbage of the other
-        return side(Path(name), n)
+        found = measured_apart(side, Path(name), n)
+    return found if tells_bytes else Sample(found.seconds)

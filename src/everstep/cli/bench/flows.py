@@ -20,12 +20,14 @@ BEFORE_EFFECTS = Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
 RUN = "unfinished"
 
 HELLO = """
-import sys
+import argparse, json, pathlib
 from everstep import Flow, Host, node
+parser = argparse.ArgumentParser()
+parser.add_argument("store")
 @node(output="greeting")
 def hello(name):
     return "hello " + name
-with Host(sys.argv[1]) as host:
+with Host(parser.parse_args().store) as host:
     print(host.run(Flow("hello", [hello], durability="strong"), {"name": "world"})["greeting"])
 """
 DIE = "import sys; from everstep.cli.bench.flows import die; die(sys.argv[1], int(sys.argv[2]))"
@@ -124,14 +126,18 @@ def appended(folder: Path, n: int) -> Sample:
     return Sample(seconds / n, (bytes_in(folder) - empty) / n)
 
 
-def runs_in_turn(folder: Path, n: int) -> Sample:
+def runs_in_turn(folder: Path, n: int, *, synchronous: str = "full") -> Sample:
     """Run a short chain n times, one run after the other."""
     flow = in_a_row([step] * STEPS_A_RUN)
-    with Host(url(folder)) as host:
+    with Host(url(folder, synchronous)) as host:
         began = perf_counter()
         for _ in range(n):
             host.run(flow, {"v0": 0}).raise_for_status()
         return Sample((perf_counter() - began) / n)
+
+
+def runs_in_turn_normal(folder: Path, n: int) -> Sample:
+    return runs_in_turn(folder, n, synchronous="normal")
 
 
 def runs_at_once(folder: Path, n: int, *, at_once: int = 50) -> Sample:
@@ -157,26 +163,31 @@ class Stopped(BaseException):
     """Leaves a run from inside a node, without an answer."""
 
 
-def interrupted_chain(n: int, at_last_tenth: Callable[[], object]) -> Flow:
-    """Make a chain of n nodes that calls `at_last_tenth` in the first node of the last tenth."""
+@ifelse(when_true="count", when_false=END, name="more")
+def has_more(i: int, n: int) -> bool:
+    return i < n
 
-    @node(output="value", name="step")
-    def turn(previous: Any) -> dict[str, Any]:
-        at_last_tenth()
-        return small(1)
 
-    done = n * 9 // 10
-    return in_a_row([step] * done + [turn] + [step] * (n - done - 1))
+def counting(n: int, at_last_tenth: Callable[[], object]) -> Flow:
+    """Make a flow that counts to n, and calls `at_last_tenth` when it has nine tenths."""
+
+    @node(output="i")
+    def count(i: int) -> int:
+        if i == n * 9 // 10:
+            at_last_tenth()
+        return i + 1
+
+    return Flow("loop", [count, has_more], entry="count", durability="strong", max_steps=3 * n + 10)
 
 
 def die(store: str, n: int) -> None:
-    """Run nine tenths of a chain and end the process inside the next node."""
+    """Count to nine tenths of n and end the process inside the next step."""
     with Host(store) as host:
-        host.run(interrupted_chain(n, lambda: os._exit(DIED)), {"v0": 0}, run_id=RUN)
+        host.run(counting(n, lambda: os._exit(DIED)), {"i": 0, "n": n}, run_id=RUN)
 
 
 def resumed(folder: Path, n: int) -> Sample:
-    """Measure from opening a host to the first node, on a run that a dead process left."""
+    """Measure from opening a host to the first step, on a run that a dead process left."""
     run_python(DIE, url(folder, "off"), str(n), exits_with=DIED)
     reached: list[float] = []
 
@@ -184,10 +195,9 @@ def resumed(folder: Path, n: int) -> Sample:
         reached.append(perf_counter())
         raise Stopped
 
-    flow = interrupted_chain(n, stop)
     began = perf_counter()
     with Host(url(folder)) as host, suppress(Stopped):
-        host.run(flow, run_id=RUN).raise_for_status()
+        host.run(counting(n, stop), run_id=RUN).raise_for_status()
     return Sample(reached[0] - began)
 
 
