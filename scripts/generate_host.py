@@ -49,6 +49,7 @@ USED_BY_HOST = {
     "Lanes": "everstep.client.lanes",
     "with_moved_calls": "everstep.client.moved",
     "BadRequest": "everstep.errors",
+    "on_demand": "everstep.on_demand",
 }
 """What the bodies need when they are called."""
 
@@ -234,16 +235,20 @@ def _groups(host: Module) -> str:
 
 def _host(host: Module) -> str:
     names = Names(dict(USED_BY_HOST), {"AsyncGenerator": "collections.abc", "Iterator": "collections.abc"})
-    names.used |= {f"Sync{cls}": "everstep.client.sync_groups" for _, cls, _ in host.groups()}
+    names.for_types |= {f"Sync{cls}": "everstep.client.sync_groups" for _, cls, _ in host.groups()}
+    names.for_types |= {"sync_groups": "everstep.client"}
     groups = "\n".join(
         f'    @property\n    def {group}(self) -> Sync{cls}:\n        """{doc}"""\n'
-        f"        return Sync{cls}(self._lanes)\n"
+        f"        return sync_groups.Sync{cls}(self._lanes)\n"
         for group, cls, doc in host.groups()
     )
     calls = _calls(host, names)
     start = calls.index("    @property\n    def clock")
     body = f"{calls[:start]}{groups}\n{calls[start:]}{TAIL}"
-    opening = f"{HOST_OPENING}{names.lines()}{NEXT_EVENT}\n\n@with_moved_calls\nclass Host:\n"
+    groups_on_demand = 'else:\n    sync_groups = on_demand("everstep.client.sync_groups")\n'
+    opening = (
+        f"{HOST_OPENING}{names.lines()}{groups_on_demand}{NEXT_EVENT}\n\n@with_moved_calls\nclass Host:\n"
+    )
     return f"{opening}{_docstring(host.cls, '    ')}\n{body}"
 
 

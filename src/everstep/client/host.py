@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,7 +14,6 @@ import msgspec
 
 from everstep.client.moved import with_moved_calls
 from everstep.client.parts import CallGroup, Parts, check_limit
-from everstep.client.record_events import Tailing
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
 from everstep.codec.chain import Codec
@@ -24,13 +23,12 @@ from everstep.errors import BadRequest, StoreUnavailable
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
-from everstep.model.address import Part
 from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import Retention, checked_retention
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import UNSAID, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, Traits, WaitFilter
@@ -45,22 +43,13 @@ from everstep.registry import (
     open_store,
     with_blobs,
 )
-from everstep.runtime.addresses import addressed, in_run
 from everstep.runtime.after_run import Afterwards, retaining_store
-from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.events import Event, Listener
-from everstep.runtime.history import history
 from everstep.runtime.inputs import Given
-from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outage.spool import Spool
-from everstep.runtime.reader import current_channel, gone_on
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Bundle, Drivable, Services
 from everstep.runtime.system import RealSystem
-from everstep.runtime.waits.answers import UNSAID, Answers
-from everstep.runtime.waits.delivery import Deliveries
-from everstep.runtime.workers.lease_renewal import LeaseKeeper
-from everstep.runtime.workers.worker import GRACE, Stats, Worker
+from everstep.runtime.workers.lease_renewal import GRACE, LeaseKeeper
 
 if TYPE_CHECKING:
     from everstep.client.groups.debug import DebugCalls
@@ -70,16 +59,37 @@ if TYPE_CHECKING:
     from everstep.client.groups.transfer import TransferCalls
     from everstep.client.groups.versions import VersionCalls
     from everstep.client.groups.waiting import WaitingCalls
+    from everstep.client.record_events import Tailing
+    from everstep.model.address import Part
+    from everstep.runtime.addresses import addressed, in_run
+    from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.events import Event, Listener
+    from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
+    from everstep.runtime.outage.outbox import waits_here
+    from everstep.runtime.reader import current_channel, gone_on
     from everstep.runtime.retention.collect import Collector
     from everstep.runtime.travel.explain import Explanation, explain
     from everstep.runtime.travel.fork import Edits, fork
+    from everstep.runtime.waits.answers import Answers
+    from everstep.runtime.waits.delivery import Deliveries
+    from everstep.runtime.workers.worker import Stats, Worker
 else:
     resume_with_fallback = on_demand("everstep.runtime.integrity.fallback:resume_with_fallback")
     Collector = on_demand("everstep.runtime.retention.collect:Collector")
     explain = on_demand("everstep.runtime.travel.explain:explain")
     Edits = on_demand("everstep.runtime.travel.fork:Edits")
     fork = on_demand("everstep.runtime.travel.fork:fork")
+    Answers = on_demand("everstep.runtime.waits.answers:Answers")
+    Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
+    Worker = on_demand("everstep.runtime.workers.worker:Worker")
+    addressed = on_demand("everstep.runtime.addresses:addressed")
+    in_run = on_demand("everstep.runtime.addresses:in_run")
+    history = on_demand("everstep.runtime.history:history")
+    waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
+    Tailing = on_demand("everstep.client.record_events:Tailing")
+    current_channel = on_demand("everstep.runtime.reader:current_channel")
+    gone_on = on_demand("everstep.runtime.reader:gone_on")
 
 
 @with_moved_calls
@@ -181,10 +191,15 @@ class AsyncHost:
         return kept
 
     def _assemble(self, retention: Retention, schemes: Mapping[str, str]) -> None:
-        services, runs = self._services, self._runs
-        self._tailing = Tailing(services, runs.reader)
-        self._answers = Answers(services, runs.keeper)
-        self._parts = Parts(self.url, schemes, services, runs, self._answers, retention)
+        self._parts = Parts(self.url, schemes, self._services, self._runs, retention)
+
+    @cached_property
+    def _tailing(self) -> Tailing:
+        return Tailing(self._services, self._runs.reader)
+
+    @property
+    def _answers(self) -> Answers:
+        return Answers(self._services, self._runs.keeper)
 
     def _twin_runs(self) -> tuple[Services, Runs]:
         services = self._services.twin()

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from operator import attrgetter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 from warnings import warn
 
 H = TypeVar("H")
@@ -52,7 +52,8 @@ class MovedCall:
     def _of_class(self, owner: type) -> Any:
         group = getattr(owner, self._group)
         if isinstance(group, property):
-            group = get_type_hints(group.fget)["return"]
+            getter: Any = group.fget
+            group = getattr(getter.__globals__["sync_groups"], getter.__annotations__["return"])
         call = getattr(group, self._name)
         return self._function(call) if inspect.isfunction(call) else call
 

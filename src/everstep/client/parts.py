@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
 
 from everstep.client.views import RunInfo, RunResult, WaitInfo
-from everstep.codec.notes import look_at_wait
 from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.ports.system import uptime
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
-from everstep.runtime.waits.answers import Answers
+
+if TYPE_CHECKING:
+    from everstep.codec.notes import look_at_wait
+else:
+    look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
+
 
 G = TypeVar("G")
 
@@ -32,7 +37,6 @@ class Parts(Struct, frozen=True):
     """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
     services: Services
     runs: Runs
-    answers: Answers
     retention: Retention
     """What the host was given, for runs whose flows say nothing."""
 

@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Self
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
 from everstep.client.moved import with_moved_calls
-from everstep.client.sync_groups import (
-    SyncDebugCalls,
-    SyncFleetCalls,
-    SyncRetentionCalls,
-    SyncStorageCalls,
-    SyncTransferCalls,
-    SyncVersionCalls,
-    SyncWaitingCalls,
-)
 from everstep.errors import BadRequest
 from everstep.model.enums import Mode
-from everstep.model.waits import WaitStatus
-from everstep.runtime.waits.answers import UNSAID
+from everstep.model.waits import UNSAID, WaitStatus
+from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any, Literal
 
+    from everstep.client import sync_groups
+    from everstep.client.sync_groups import (
+        SyncDebugCalls,
+        SyncFleetCalls,
+        SyncRetentionCalls,
+        SyncStorageCalls,
+        SyncTransferCalls,
+        SyncVersionCalls,
+        SyncWaitingCalls,
+    )
     from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
     from everstep.codec.chain import Codec
     from everstep.codec.keyring import KeyRing
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from everstep.runtime.outage.spool import Spool
     from everstep.runtime.travel.explain import Explanation
     from everstep.runtime.workers.worker import Stats
+else:
+    sync_groups = on_demand("everstep.client.sync_groups")
 
 
 async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
@@ -131,37 +134,37 @@ class Host:
     @property
     def debug(self) -> SyncDebugCalls:
         """Find out what happened: two runs compared, the first step that differs, one step again."""
-        return SyncDebugCalls(self._lanes)
+        return sync_groups.SyncDebugCalls(self._lanes)
 
     @property
     def versions(self) -> SyncVersionCalls:
         """Runs of a flow that has changed since they began."""
-        return SyncVersionCalls(self._lanes)
+        return sync_groups.SyncVersionCalls(self._lanes)
 
     @property
     def waiting(self) -> SyncWaitingCalls:
         """Waits that are settled otherwise than by an answer, and their tokens."""
-        return SyncWaitingCalls(self._lanes)
+        return sync_groups.SyncWaitingCalls(self._lanes)
 
     @property
     def fleet(self) -> SyncFleetCalls:
         """Workers, what they share, and runs for them to drive."""
-        return SyncFleetCalls(self._lanes)
+        return sync_groups.SyncFleetCalls(self._lanes)
 
     @property
     def retention(self) -> SyncRetentionCalls:
         """How long runs are kept: clean-up, pins, erasing."""
-        return SyncRetentionCalls(self._lanes)
+        return sync_groups.SyncRetentionCalls(self._lanes)
 
     @property
     def transfer(self) -> SyncTransferCalls:
         """Whole runs carried elsewhere: bundles, copies to other stores, folders of plain files."""
-        return SyncTransferCalls(self._lanes)
+        return sync_groups.SyncTransferCalls(self._lanes)
 
     @property
     def storage(self) -> SyncStorageCalls:
         """The store itself: its health, whether what it keeps is sound, what waits for it on this machine."""
-        return SyncStorageCalls(self._lanes)
+        return sync_groups.SyncStorageCalls(self._lanes)
 
     @property
     def clock(self) -> Clock:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from everstep.client.guards import RunGuards
-from everstep.codec.notes import TOKEN
 from everstep.codec.records import OpenRecord
-from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
@@ -36,17 +34,28 @@ from everstep.model.records import (
 )
 from everstep.model.shapes import VALUE, Count, Instant, shown
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
-from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.lineage import Link
 from everstep.runtime.outcome import Outcome
-from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resume import Resumed
-from everstep.runtime.waits.answers import who_settled
 
 if TYPE_CHECKING:
+    from everstep.client import guards
+    from everstep.client.guards import RunGuards
+    from everstep.codec import notes
+    from everstep.engine.keyframe import snapshot
+    from everstep.runtime.drive.external_channel import is_elsewhere
     from everstep.runtime.integrity.findings import Fallback
+    from everstep.runtime.lineage import Link
+    from everstep.runtime.rehydrate import Rehydrated
+    from everstep.runtime.waits.answers import who_settled
+else:
+    notes = on_demand("everstep.codec.notes")
+    guards = on_demand("everstep.client.guards")
+    who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
+    snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    is_elsewhere = on_demand("everstep.runtime.drive.external_channel:is_elsewhere")
 
 
 class Values(Mapping[str, Any]):
@@ -143,8 +152,12 @@ class RunResult(Values):
         self.error: ErrorInfo | None = outcome.error
         self._exception = outcome.exception
         self.steps = outcome.state.total
-        self.guards = RunGuards.of(outcome.state.books)
+        self._books = outcome.state.books
+
+    @cached_property
+    def guards(self) -> RunGuards:
         """What it has spent, what it may spend, and how its breakers stand."""
+        return guards.RunGuards.of(self._books)
 
     @property
     def channel(self) -> dict[str, Any]:
@@ -243,7 +256,7 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
                 "answer": None if row.answer is None else msgspec.json.decode(row.answer),
                 "act": who_settled(row),
                 "token": token,
-                "token_metadata": details.get(TOKEN),
+                "token_metadata": details.get(notes.TOKEN),
                 "link": link,
             }
         )
@@ -287,7 +300,7 @@ class RunState(Mapping[str, Any]):
         self.frontier: FlowFrontier = _frontier_of(folded.state.frontier(), part)
         self.idempotency: IdempotencyState = folded.state.idempotency()
         self.counters: Counters = folded.state.counters()
-        self.guards = RunGuards.of(folded.state.books)
+        self.guards = guards.RunGuards.of(folded.state.books)
         """What it had spent, what it might spend, and how its breakers stood."""
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""

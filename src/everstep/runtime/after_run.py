@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import Act
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention
+from everstep.on_demand import on_demand
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.ports.system import System, Thread
-from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.outage.outbox import is_short
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.outage.outbox import is_short
+else:
+    is_short = on_demand("everstep.runtime.outage.outbox:is_short")
+
 
 log = logging.getLogger("everstep")
 SPARE = 16

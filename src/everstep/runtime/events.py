@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from everstep.codec.wire import wire
 from everstep.model.acts import Act
 from everstep.model.budgets import spelled
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.model.shapes import Count, Instant, Value
+from everstep.on_demand import on_demand
 from everstep.ports.system import Clock
 from everstep.runtime.drive.invoke import Call, OnChunk
+
+if TYPE_CHECKING:
+    from everstep.codec.wire import wire
+else:
+    wire = on_demand("everstep.codec.wire:wire")
+
 
 EventKind = Literal[
     "run_started",

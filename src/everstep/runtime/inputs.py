@@ -18,19 +18,24 @@ from everstep.model.shapes import LONGEST_TEXT, PRIORITIES
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, Traits
 from everstep.runtime.drive.chain_writer import Identity, Journal
-from everstep.runtime.drive.channel import first_values
-from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
 from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, write_aside
-from everstep.runtime.judges import is_other
-from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.channel import first_values
+    from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
+    from everstep.runtime.judges import is_other
+    from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
 else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
+    first_values = on_demand("everstep.runtime.drive.channel:first_values")
+    begin = on_demand("everstep.runtime.drive.external_channel:begin")
+    is_elsewhere = on_demand("everstep.runtime.drive.external_channel:is_elsewhere")
+    mark = on_demand("everstep.runtime.drive.external_channel:mark")
+    is_other = on_demand("everstep.runtime.judges:is_other")
 
 log = logging.getLogger("everstep")
 
@@ -79,7 +84,8 @@ async def draft_run(
     if given.channel:
         types = None if flow.channel is None else all_keys(flow.plan)
         drafts += tuple(first_values(state, space, services.system, given.channel, types))
-    elsewhere = begin(services, run_id, flow.durability, space) if keeps else None
+    is_apart = keeps and services.channels is not None
+    elsewhere = begin(services, run_id, flow.durability, space) if is_apart else None
     if elsewhere is not None:
         drafts += (mark(space),)
     space.fit(drafts, services.record_bytes)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.acts import split_act
 from everstep.model.bundles import moved_to
+from everstep.on_demand import on_demand
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointStore, RunRow
-from everstep.runtime.waits.tokens import without_tokens
+
+if TYPE_CHECKING:
+    from everstep.codec.wire import wire
+    from everstep.runtime.waits.tokens import without_tokens
+else:
+    wire = on_demand("everstep.codec.wire:wire")
+    without_tokens = on_demand("everstep.runtime.waits.tokens:without_tokens")
+
 
 LONGEST = 128
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

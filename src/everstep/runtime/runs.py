@@ -6,10 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everstep.codec.notes import close_act
 from everstep.engine.leases import beside, is_hopeless
 from everstep.engine.state import START, RunState
 from everstep.errors import (
@@ -21,44 +20,61 @@ from everstep.errors import (
     StoreError,
 )
 from everstep.graph.author.flow import Flow
-from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import ErrorInfo, StepRecord
-from everstep.model.waits import WaitRow
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, Signal, TakenUp, Verdict
-from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.drive.chain_writer import Journal
-from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.context import RunContext
-from everstep.runtime.drive.external_channel import attach
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
-from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.inputs import Given, check_kept, check_same_flow, check_same_inputs, draft_run
-from everstep.runtime.judges import is_other
-from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
-from everstep.runtime.reader import RunReader
-from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
 from everstep.runtime.run_ids import check_run_id, check_still_here
 from everstep.runtime.services import Services
-from everstep.runtime.stay import stay
-from everstep.runtime.waits.announce import announce, call_off
-from everstep.runtime.waits.answers import open_waits
-from everstep.runtime.workers.claim import give_back
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.codec.notes import close_act
+    from everstep.model.acts import Act
+    from everstep.model.waits import WaitRow
+    from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.drive.channel import first_values
+    from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
+    from everstep.runtime.judges import is_other
+    from everstep.runtime.outage.outbox import waits_here
+    from everstep.runtime.reader import RunReader
+    from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
+    from everstep.runtime.stay import stay
     from everstep.runtime.travel.migrate import migrated
+    from everstep.runtime.waits.announce import announce, call_off
+    from everstep.runtime.waits.answers import open_waits
+    from everstep.runtime.workers.claim import give_back
 else:
     newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
     migrated = on_demand("everstep.runtime.travel.migrate:migrated")
+    close_act = on_demand("everstep.codec.notes:close_act")
+    RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
+    first_values = on_demand("everstep.runtime.drive.channel:first_values")
+    attach = on_demand("everstep.runtime.drive.external_channel:attach")
+    SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
+    is_other = on_demand("everstep.runtime.judges:is_other")
+    waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
+    RunReader = on_demand("everstep.runtime.reader:RunReader")
+    resume_points = on_demand("everstep.runtime.resume:resume_points")
+    resumed_of = on_demand("everstep.runtime.resume:resumed_of")
+    start_marks = on_demand("everstep.runtime.resume:start_marks")
+    stay = on_demand("everstep.runtime.stay:stay")
+    announce = on_demand("everstep.runtime.waits.announce:announce")
+    call_off = on_demand("everstep.runtime.waits.announce:call_off")
+    open_waits = on_demand("everstep.runtime.waits.answers:open_waits")
+    give_back = on_demand("everstep.runtime.workers.claim:give_back")
 
 log = logging.getLogger("everstep")
 _PATIENCE, _LOOK = 30.0, 0.005
@@ -82,9 +98,23 @@ class Runs:
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
         self.keeper = keeper
-        self.reader = RunReader(services, newest_valid)
-        self.resting = RestingRuns(services, keeper, self.reader)
-        self.shared = SharedBreakers(services, self.resting)
+
+    # A run that begins here and ends needs none of these.
+
+    @cached_property
+    def reader(self) -> RunReader:
+        """Reads runs back."""
+        return RunReader(self._services, newest_valid)
+
+    @cached_property
+    def resting(self) -> RestingRuns:
+        """What is done to runs that are not driven."""
+        return RestingRuns(self._services, self.keeper, self.reader)
+
+    @cached_property
+    def shared(self) -> SharedBreakers:
+        """Breakers that runs share."""
+        return SharedBreakers(self._services, self.resting)
 
     async def stop(self) -> None:
         """Let what is driven on this loop stop and keep what has finished; wait until its leases are free."""
@@ -439,7 +469,7 @@ class Runs:
     async def _drive_once(self, flow: Flow, ready: Ready) -> Outcome:
         journal, state, space = ready.journal, ready.state, ready.space
         run = RunContext(self._services, flow, journal, state, space)
-        drive = Drive(run, self.shared)
+        drive = Drive(run, self.shared if flow.breakers else None)
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
         try:
@@ -456,7 +486,8 @@ class Runs:
                 )
             finally:
                 driving.discard(drive)
-        await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
+        if self._services.schedulers.has_others:
+            await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from copy import copy
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from everstep.codec.chain import Codecs
@@ -24,6 +24,7 @@ from everstep.model.budgets import add_to
 from everstep.model.durability import RECORD_BYTES, Durability
 from everstep.model.enums import Mode
 from everstep.model.leases import Process
+from everstep.on_demand import on_demand
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler, ResumeSignalSource
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore, TimedStore
@@ -35,8 +36,13 @@ from everstep.runtime.events import Listener
 from everstep.runtime.outage.spool import Spool
 from everstep.runtime.waits.notifiers import Notifiers
 from everstep.runtime.waits.schedulers import Schedulers
-from everstep.runtime.waits.tokens import Tokens
 from everstep.runtime.workers.backpressure import Weather
+
+if TYPE_CHECKING:
+    from everstep.runtime.waits.tokens import Tokens
+else:
+    Tokens = on_demand("everstep.runtime.waits.tokens:Tokens")
+
 
 log = logging.getLogger("everstep")
 TRUSTED_FOR = 60.0
@@ -115,16 +121,16 @@ class Services:
         self.owns_loop = owns_loop
         """True if no other code runs on the loop, so that a sync node may be called on it."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
-        self.tokens = Tokens(store, self.time, key, codecs=codecs, chance=system.random_bytes)
+        self._key = key
+        if key is not None:
+            _ = self.tokens  # a key that is too short is refused at once
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
         self.notifiers = Notifiers(notifiers or {}, system)
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
         holds_waits = store.capabilities.holds_waits
-        own = (
-            () if max_mode is Mode.OFF else _provided(holds_waits=holds_waits, holds_blobs=blobs is not None)
-        )
+        own = _provided(max_mode, holds_waits=holds_waits, holds_blobs=blobs is not None)
         self.provided = frozenset({*own, *provides})
         """The names of the services that nodes may require."""
         self.channels = channels
@@ -142,6 +148,12 @@ class Services:
         """What drives runs on this loop."""
         self.max_threads = max_threads
         self._threads = _Threads(system, max_threads)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of waits."""
+        chance = self.system.random_bytes
+        return Tokens(self.store, self.time, self._key, codecs=self.codecs, chance=chance)
 
     @property
     def may_hold_loop(self) -> bool:
@@ -212,8 +224,10 @@ class Services:
         self._threads.close()
 
 
-def _provided(*, holds_waits: bool, holds_blobs: bool) -> tuple[str, ...]:
-    """Return the names of the services that a store is."""
+def _provided(most: Mode, *, holds_waits: bool, holds_blobs: bool) -> tuple[str, ...]:
+    """Return the names of the services that a store is, if anything is kept in it."""
+    if most is Mode.OFF:
+        return ()
     waiting = ("resume_scheduler", "resume_signal_source") if holds_waits else ()
     return ("checkpoint_store", *waiting, *(("checkpoint_blob_store",) if holds_blobs else ()))
 

@@ -8,10 +8,10 @@ from everstep.client.parts import Parts
 from everstep.client.views import WaitInfo
 from everstep.model.acts import Act, act_of
 from everstep.model.durations import Span, span_of
-from everstep.model.waits import TokenConfig, WaitRow
+from everstep.model.waits import UNSAID, TokenConfig, WaitRow
 from everstep.runtime.addresses import in_run
 from everstep.runtime.after_run import note_act
-from everstep.runtime.waits.answers import UNSAID
+from everstep.runtime.waits.answers import Answers
 
 
 class WaitingCalls:
@@ -19,7 +19,11 @@ class WaitingCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._services, self._runs, self._answers = parts.services, parts.runs.reader, parts.answers
+        self._services, self._runs, self._answers = (
+            parts.services,
+            parts.runs.reader,
+            Answers(parts.services, parts.runs.keeper),
+        )
 
     async def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.

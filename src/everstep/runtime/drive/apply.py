@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from everstep.engine.fold import take
-from everstep.engine.forks import fork
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import START, RunState
 from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
@@ -23,7 +23,14 @@ from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
 from everstep.model.records import FORK, STREAM, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
+
+if TYPE_CHECKING:
+    from everstep.engine.forks import fork
+else:
+    fork = on_demand("everstep.engine.forks:fork")
+
 
 TASK = "@task/"
 """What the names of a queued task's arguments begin with."""

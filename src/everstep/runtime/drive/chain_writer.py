@@ -6,15 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from everstep.codec.notes import look_at_act
 from everstep.codec.records import seal
-from everstep.codec.sealing import seal_closed
 from everstep.engine.fold import take
-from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
@@ -30,15 +27,27 @@ from everstep.model.records import (
 )
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.store import Admission, Adoption, Commit, RunRow, Traits, Verdict
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.external_channel import Elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, checkpoint_data, tell
-from everstep.runtime.outage.outbox import Outbox
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.workers.backpressure import enduringly
+
+if TYPE_CHECKING:
+    from everstep.codec.notes import look_at_act
+    from everstep.codec.sealing import seal_closed
+    from everstep.engine.keyframe import snapshot
+    from everstep.runtime.outage.outbox import Outbox
+else:
+    look_at_act = on_demand("everstep.codec.notes:look_at_act")
+    seal_closed = on_demand("everstep.codec.sealing:seal_closed")
+    snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
+
 
 T = TypeVar("T")
 _RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.state import RunState
 from everstep.graph.author.flow import Flow
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.events import EventSender
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.channel import ChannelDesk
+else:
+    ChannelDesk = on_demand("everstep.runtime.drive.channel:ChannelDesk")
 
 
 class RunContext:
@@ -29,3 +37,8 @@ class RunContext:
         self.policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
         self.teller = EventSender(services.listener, services.clock, journal.run_id)
         self.loop = asyncio.get_running_loop()
+
+    @cached_property
+    def desk(self) -> ChannelDesk:
+        """Its channel, for the nodes that use it."""
+        return ChannelDesk(self.state, self.space, self.services.system)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,9 +24,12 @@ from everstep.graph.compile.plan import may_be_transient
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
 from everstep.runtime.drive.apply import TASK
-from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.channel import ChannelDesk
+
 
 _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""

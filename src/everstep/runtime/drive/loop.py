@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from everstep.engine import decide
 from everstep.engine.readiness import Place, starving, within_limits
@@ -23,7 +24,8 @@ from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
-from everstep.runtime.drive.channel import ChannelDesk
+from everstep.model.waits import LOOK
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
 from everstep.runtime.drive.flushing import LateFlush, Owing
@@ -31,13 +33,21 @@ from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import Pauses, Rest
-from everstep.runtime.drive.streams import Streams
-from everstep.runtime.drive.subflows import Inner
 from everstep.runtime.drive.values import Slot, write_aside
-from everstep.runtime.guards.budgets import Guards
-from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.guards.spending import Spending
-from everstep.runtime.waits.open import LOOK, DriveWaits
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.streams import Streams
+    from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.guards.budgets import Guards
+    from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.waits.open import DriveWaits
+else:
+    Streams = on_demand("everstep.runtime.drive.streams:Streams")
+    Inner = on_demand("everstep.runtime.drive.subflows:Inner")
+    Guards = on_demand("everstep.runtime.guards.budgets:Guards")
+    DriveWaits = on_demand("everstep.runtime.waits.open:DriveWaits")
+
 
 log = logging.getLogger("everstep")
 _BREATH = BaseException("the loop is to have its turn")
@@ -60,17 +70,12 @@ class Drive:
         self._pauses = Pauses(run.clock)
         self._late = LateFlush(run)
         self._owing = Owing(run, self._rest.wake)
-        self._desk = ChannelDesk(run.state, run.space, run.services.system)
         self._finished: deque[Call] = deque()
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:
             self._guards = Guards(run, self._finished, shared)
         self._spending = Spending(run, self._late, self._guards, self._owing.owe)
-        self._streams = Streams(run, self._note_chunks)
-        self._preparer = Preparer(run, self._desk, self._streams, self._spending, self._guards)
-        self._inner = Inner(run, self._finish, self._fail_with)
-        self._waiting = DriveWaits(run)
-        run.journal.waits, run.journal.on_opened = self._waiting.opened, self._waiting.tell
+        self._preparer = Preparer(run, self._begin_stream, self._spending, self._guards)
         self._beside = Beside(run, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left
         self._read_plan(run.flow)
@@ -81,6 +86,29 @@ class Drive:
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
+
+    # What only some flows have is made, and loaded, when it is met.
+
+    @cached_property
+    def _streams(self) -> Streams:
+        return Streams(self._run, self._note_chunks)
+
+    def _begin_stream(self, call: Call) -> str | None:
+        return self._streams.begin(call)
+
+    @cached_property
+    def _inner(self) -> Inner:
+        return Inner(self._run, self._finish, self._fail_with)
+
+    @cached_property
+    def _waiting(self) -> DriveWaits:
+        waiting = DriveWaits(self._run)
+        self._journal.waits, self._journal.on_opened = waiting.opened, waiting.tell
+        return waiting
+
+    @property
+    def _has_waited(self) -> bool:
+        return "_waiting" in vars(self)
 
     def _read_plan(self, flow: Flow) -> None:
         """Find out once what need not be looked at with every step of this flow."""
@@ -110,7 +138,8 @@ class Drive:
             try:
                 await self._advance()
                 status = await self._end()
-                await self._waiting.finish()
+                if self._has_waited:
+                    await self._waiting.finish()
                 return status
             except asyncio.CancelledError:
                 task, stop = asyncio.current_task(), self._stop
@@ -130,7 +159,8 @@ class Drive:
         finally:
             self._spending.close()
             self._late.close()
-            self._waiting.close()
+            if self._has_waited:
+                self._waiting.close()
             await self._beside.stop()
 
     def stop(self, reason: EverstepError) -> None:
@@ -140,7 +170,8 @@ class Drive:
 
     def nudge(self) -> None:
         """Look for answers soon; may be called from any thread."""
-        self._waiting.nudge()
+        if self._has_waited:
+            self._waiting.nudge()
         self._from_anywhere(self._rest.wake)
 
     def _from_anywhere(self, act: Callable[[], None]) -> None:
@@ -223,10 +254,10 @@ class Drive:
 
     def _pick(self) -> list[Place]:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
-        state, beside, inner = self._state, self._beside, self._inner
+        state, beside = self._state, self._beside
         while True:
-            if inner.fans:
-                inner.refill()
+            if self._has_inner and self._inner.fans:
+                self._inner.refill()
             ready = state.startable(self._pauses.now)
             if not ready:
                 if beside.calls or self._finished or state.next_retry() is not None:
@@ -561,7 +592,7 @@ class Drive:
             scope.let_go()
         may_be_off = scope.parent is not None or scope.plan.meetings
         if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
-            self._desk.release(call)
+            self._run.desk.release(call)
             return None
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
@@ -573,14 +604,14 @@ class Drive:
                 step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
                 self._inner.note(scope, step, ())
                 return None
-            return self._waiting.open(call, asked, self._desk)
+            return self._waiting.open(call, asked, self._run.desk)
         if call.is_again:
             return ()
         if call.stream is not None and call.error is not None:
             self._streams.keep_rest(call)
         drafts = draft_outputs(call, self._space) if call.drafts is None else call.drafts
         if call.context is not None:
-            changes = draft_asked(call, self._space, self._state, self._desk)
+            changes = draft_asked(call, self._space, self._state, self._run.desk)
             drafts = drafts + changes if call.error is None else changes
         return drafts
 
@@ -619,14 +650,14 @@ class Drive:
             journal.add(step, drafts)
         asked = False
         if call.given_up_on is not None:
-            self._desk.release(call.given_up_on)
+            self._run.desk.release(call.given_up_on)
         if call.halt is not None:
             if call.context is not None:
-                self._desk.release(call)
+                self._run.desk.release(call)
             self._owing.owe(*call.why_halted())
             return None
         if call.context is not None:
-            self._desk.release(call)
+            self._run.desk.release(call)
             asked = call.context.checkpoint_request is not None and call.error is None
         if call.error is not None or scope.parent is not None or call.index in scope.plan.meetings:
             self._follow_up(call, step)
@@ -661,7 +692,7 @@ class Drive:
 
     def _drop(self, scope: Scope, i: int) -> None:
         for call in self._beside.drop(scope, i):
-            self._desk.release(call)
+            self._run.desk.release(call)
 
 
 def recorded_node(scope: Scope, node: Node) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.engine import decide, meetings
 from everstep.engine.keys import automatic_key, declared_key, must_announce
@@ -17,19 +17,20 @@ from everstep.graph.author.unknown_effects import for_an_operator, probing
 from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.drive.apply import TASK
-from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, call_anywhere, give_context, soon
-from everstep.runtime.drive.streams import Streams
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.guards.budgets import Guards
 from everstep.runtime.guards.spending import Spending
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.channel import ChannelDesk
+    from everstep.runtime.guards.budgets import Guards
 
 
 class Arguments:
     """Finds what a node is called with, in the values and the channel of a run."""
 
-    def __init__(self, space: ValueSpace, desk: ChannelDesk) -> None:
+    def __init__(self, space: ValueSpace, desk: Callable[[], ChannelDesk]) -> None:
         self._space = space
         self._desk = desk
 
@@ -76,7 +77,7 @@ class Arguments:
             named = call.scope.plan.keys.get(p.source, p.source)
             for key in (named + RESULT_SUFFIX, named):
                 try:
-                    call.kwargs[p.name] = self._desk.read(call.scope, key)
+                    call.kwargs[p.name] = self._desk().read(call.scope, key)
                     break
                 except KeyError:
                     continue
@@ -107,8 +108,7 @@ class Preparer:
     def __init__(
         self,
         run: RunContext,
-        desk: ChannelDesk,
-        streams: Streams,
+        begin_stream: Callable[[Call], str | None],
         spending: Spending,
         guards: Guards | None,
     ) -> None:
@@ -116,11 +116,10 @@ class Preparer:
         self._journal = run.journal
         self._state = state = run.state
         self._space = space = run.space
-        self._desk = desk
-        self._streams = streams
+        self._begin_stream = begin_stream
         self._spending = spending
         self._guards = guards
-        self._arguments = Arguments(space, desk)
+        self._arguments = Arguments(space, lambda: run.desk)
         self._missed = {
             prefix + name
             for prefix, area in space.areas.items()
@@ -163,7 +162,7 @@ class Preparer:
             await self._announce(call, is_unknown=is_unknown)
         cursor = None
         if call.node.goes_on and call.error is None and self._run.policy.writes and not scope.is_hidden:
-            cursor = self._streams.begin(call)
+            cursor = self._begin_stream(call)
         call.is_made = call.error is None
         if node.context_param is not None:
             self._give_context(call, call.visit, cursor)
@@ -250,7 +249,7 @@ class Preparer:
     def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
         is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
         self._is_fresh = True
-        view, types = self._desk.seen_from(call.scope), key_types(call.scope)
+        view, types = self._run.desk.seen_from(call.scope), key_types(call.scope)
         journal = self._journal
         emit = self._emitting(call) if self._run.teller.is_heard else None
         refused = refused_at_call(Place.ATOMIC) if call.scope.is_hidden else None

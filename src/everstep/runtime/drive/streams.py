@@ -1,4 +1,6 @@
-"""Streams whose chunks are kept as they come, so that they go on where they stopped."""
+"""Streams whose chunks are kept as they come, so that they go on where they stopped. Apart from the loop, as
+only flows with streams load it.
+"""
 
 from __future__ import annotations
 

@@ -153,7 +153,6 @@ class _Preview(Drive):
             self._inner.take_up()
         found = [_Due(scope, i) for scope, i in self._pick()]
         self._late.close()
-        self._waiting.close()
         return found
 
 

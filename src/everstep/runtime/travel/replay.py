@@ -221,7 +221,7 @@ async def _call_of(
     _check_reads(recorded, node, chain, scope)
     desk = ChannelDesk(state, space, services.system)
     try:
-        call = Arguments(space, desk).call_of(scope, i, node)
+        call = Arguments(space, lambda: desk).call_of(scope, i, node)
     except EverstepError as error:
         raise ValueUnreadable(
             f"{step.path!r} cannot be replayed: {error.message}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ from everstep.model.acts import Act, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
-from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import UNSAID, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.outage.outbox import drain, waits_here
 from everstep.runtime.outage.store_retry import patiently
@@ -42,9 +42,6 @@ MAX_ANSWER = 1024 * 1024
 
 _ACT = "act"
 """Where the details of a wait say who settled it."""
-
-UNSAID: Final = object()
-"""Stands for a value that was not given."""
 
 
 class Found(NamedTuple):

@@ -6,18 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from everstep.codec.chain import Codecs
-from everstep.codec.notes import due_anew
 from everstep.errors import BadRequest, ScheduleNotFound, UnknownScheduler, WaitNotFound
 from everstep.graph.check.validate import known_aliases
 from everstep.model.durations import moment_of, span_of
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.durability import Handle, ResumeScheduler, ScheduleState, ScheduleStatus
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
 from everstep.runtime.waits.tokens import refuse_change
+
+if TYPE_CHECKING:
+    from everstep.codec.notes import due_anew
+else:
+    due_anew = on_demand("everstep.codec.notes:due_anew")
+
 
 STORE: Final = ""
 """The alias of the store's own scheduler."""

@@ -23,6 +23,8 @@ from everstep.ports.system import Lock, System, Thread
 
 T = TypeVar("T")
 log = logging.getLogger("everstep")
+GRACE = 30.0
+"""Seconds that runs under way have to end or halt when a worker is stopped."""
 IDLE = 10.0
 """Seconds between two looks while nothing is due."""
 

@@ -36,6 +36,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.workers.backpressure import Pressure, pause
 from everstep.runtime.workers.heartbeat import Presence
+from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
@@ -60,8 +61,6 @@ BATCH = 32
 """So many runs are claimed at a time: they all begin in one turn of the event loop, which others share."""
 SHOWN = 100
 """Of the runs that it drives, a worker names so many."""
-GRACE = 30.0
-"""Seconds that runs under way have to end or halt when the worker is stopped."""
 
 
 class Stats(msgspec.Struct):
