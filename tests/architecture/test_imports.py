@@ -11,8 +11,8 @@ from pathlib import Path
 import everstep
 from everstep import Flow
 
-MOST_AT_IMPORT = 90
-"""How many modules of its own `import everstep` may load; 120 is the promise."""
+MOST_AT_IMPORT = 55
+"""How many modules of its own `import everstep` may load."""
 
 OUTSIDE = (
     "frontends",
@@ -37,10 +37,14 @@ ASIDE = (
         "runtime.travel",
         "runtime.waits.webhooks",
     ),
-    *("runtime.waits.webhooks", "runtime.rekey", "runtime.doctor", "client.exports", "client.groups"),
+    *("runtime.rekey", "runtime.doctor", "runtime.reader", "runtime.rehydrate", "runtime.lineage"),
+    *("runtime.guards.budgets", "runtime.waits.open", "runtime.waits.answers", "runtime.workers.worker"),
+    *("runtime.drive.channel", "runtime.drive.streams", "runtime.drive.subflows", "runtime.outage.outbox"),
+    *("engine.verdict", "engine.keyframe", "codec.classes", "codec.forms", "codec.frames", "graph.ir"),
+    *("client.exports", "client.groups", "client.sync_groups"),
 )
 """What a run on SQLite loads nothing of."""
-MOST_FOR_A_RUN = 220
+MOST_FOR_A_RUN = 150
 A_RUN = """
 from everstep import Flow, Host, node
 
