@@ -10,8 +10,6 @@ import msgspec
 
 UNSAID: Final = object()
 """Stands for a value that was not given."""
-LOOK: Final = 1.0
-"""Seconds between two looks for answers while other nodes of a run go on."""
 TIME_TO_TELL = timedelta(seconds=30)
 """Grace period before a sweep sends the notification."""
 

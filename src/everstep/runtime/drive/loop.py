@@ -24,7 +24,6 @@ from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
-from everstep.model.waits import LOOK
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
@@ -474,7 +473,7 @@ class Drive:
                 due = self._services.time.here(due)
                 if until is None or due < until:
                     until, is_busy = due, bool(self._beside.calls)
-            looks = LOOK
+            looks = self._waiting.looks_every
         patience = min((s for s in (seconds, looks) if s is not None), default=None)
         if await self._rest.sleep(until, patience, pause, is_busy=is_busy) and patience == seconds:
             await self._journal.flush(Trigger.INTERVAL)

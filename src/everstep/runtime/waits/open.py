@@ -26,7 +26,7 @@ from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.records import WAIT, StepRecord
-from everstep.model.waits import LOOK, SettledBy, WaitOpened, WaitRow
+from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked
@@ -39,6 +39,8 @@ from everstep.runtime.waits.answers import who_settled
 from everstep.runtime.waits.tokens import hash_of
 
 log = logging.getLogger("everstep")
+LOOK = 1.0
+"""Seconds between two looks for answers while other nodes run."""
 _RAISE_BY = {
     "anyOf": [
         {"type": "string", "pattern": r"^[0-9]{1,24}(\.[0-9]{1,18})?$"},
@@ -62,6 +64,8 @@ RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAI
 
 class DriveWaits:
     """What a drive knows of its waits besides where they stand."""
+
+    looks_every = LOOK
 
     def __init__(self, run: RunContext) -> None:
         self._services = run.services
