@@ -28,8 +28,9 @@ from everstep.client.views import (
     WaitInfo,
     WorkerInfo,
 )
-from everstep.codec.compare import Change, Pair, Unreadable
+from everstep.codec.compare import Change, Pair
 from everstep.codec.keyring import Key
+from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values as ValueCodec
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment

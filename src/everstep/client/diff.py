@@ -9,7 +9,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from everstep.client.views import RunState
-from everstep.codec.compare import Change, Unreadable, compare
+from everstep.codec.compare import Change, compare
+from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status

@@ -16,8 +16,8 @@ from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.outline import next_of
 from everstep.client.projection import NodeInfo, RunAct
 from everstep.client.views import Delivery, RunInfo, RunResult, RunState, Values
-from everstep.codec.compare import Unreadable
 from everstep.codec.plain_json import Wire, jsonable
+from everstep.codec.tags import Unreadable
 from everstep.codec.wire import wire
 from everstep.errors import ValueUnreadable
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics

@@ -17,9 +17,9 @@ import msgspec
 
 from everstep.codec.classes import KINDS, Stored, StoredArray, StoredMember, as_stored
 from everstep.codec.frames import array_way, frame_way
-from everstep.codec.tags import Refused, Tag
+from everstep.codec.tags import Refused, Tag, Unreadable
 from everstep.codec.values import Values
-from everstep.errors import EverstepError, ValueNotStorable
+from everstep.errors import ValueNotStorable
 from everstep.model.shapes import Value, shown
 
 ChangeKind = Literal["added", "removed", "changed"]
@@ -53,17 +53,6 @@ class Pair(msgspec.Struct, frozen=True):
         if isinstance(self.before, Unreadable) or isinstance(self.after, Unreadable):
             return None
         return not self.changes
-
-
-class Unreadable:
-    """Stands where a value would, were it not for what happened when it was read."""
-
-    def __init__(self, why: BaseException | str) -> None:
-        text = why.message if isinstance(why, EverstepError) else str(why)
-        self.why = " ".join(text.split()) or type(why).__name__
-
-    def __repr__(self) -> str:
-        return f"<unreadable: {self.why}>"
 
 
 def compare(values: Values, name: str, before: Any, after: Any) -> Pair:

@@ -10,11 +10,17 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from everstep.codec.classes import Stored
-from everstep.codec.compare import Unreadable
+from everstep.codec.tags import Unreadable
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.codec import classes
+else:
+    classes = on_demand("everstep.codec.classes")
+
 
 DEEPEST = 200
 """How many levels of a nested value are written as JSON."""
@@ -46,9 +52,6 @@ def jsonable(value: object, depth: int = 0) -> Any:
             return {"$type": "unreadable", "text": value.why}
         case Enum():
             return {"$type": _class_name(value), "text": value.name, "value": jsonable(value.value, deeper)}
-        case Stored():
-            fields = {name: jsonable(field, deeper) for name, field in value.fields.items()}
-            return {"$type": value.type_name.replace(":", "."), **fields}
         case None | bool():
             return value
         case int():
@@ -76,6 +79,9 @@ def _jsonable_mapping(value: Mapping[Any, Any], depth: int) -> Any:
 
 
 def _jsonable_object(value: object, depth: int) -> Any:
+    if isinstance(value, classes.Stored):
+        stored = {name: jsonable(field, depth) for name, field in value.fields.items()}
+        return {"$type": value.type_name.replace(":", "."), **stored}
     for kind, text_of in _TEXT_OF.items():
         if isinstance(value, kind):
             return {"$type": kind.__name__, "text": text_of(value)}

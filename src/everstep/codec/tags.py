@@ -1,9 +1,11 @@
-"""What marks a stored value that is not plain, and how one is refused."""
+"""What marks a stored value that is not plain, how one is refused, and what stands for one that is lost."""
 
 from __future__ import annotations
 
 import enum
 from typing import Final
+
+from everstep.errors import EverstepError
 
 WHAT_TO_DO: Final = (
     'Return plain data, register a serializer with host.values.register(...), or mark the node persist="no".'
@@ -61,3 +63,14 @@ class Refused(Exception):
         super().__init__(reason)
         self.reason = reason
         self.fix = fix
+
+
+class Unreadable:
+    """Stands where a value would, were it not for what happened when it was read."""
+
+    def __init__(self, why: BaseException | str) -> None:
+        text = why.message if isinstance(why, EverstepError) else str(why)
+        self.why = " ".join(text.split()) or type(why).__name__
+
+    def __repr__(self) -> str:
+        return f"<unreadable: {self.why}>"

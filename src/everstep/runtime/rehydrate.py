@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from everstep.codec.compare import Unreadable
 from everstep.codec.records import OpenRecord
+from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.engine.fold import enter
 from everstep.engine.keyframe import restore

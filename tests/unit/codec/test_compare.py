@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.codec.classes import Stored, as_stored
-from everstep.codec.compare import Change, Unreadable, changes, compare, is_same
-from everstep.codec.tags import Tag
+from everstep.codec.compare import Change, changes, compare, is_same
+from everstep.codec.tags import Tag, Unreadable
 from everstep.codec.values import Values
 
 

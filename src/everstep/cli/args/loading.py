@@ -10,13 +10,20 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from everstep import Flow
-from everstep.cli.args.pipelines import is_pipeline, load_pipeline
+from everstep.cli.args.pipelines import is_pipeline
 from everstep.errors import BadRequest, EverstepError, FlowError, close_matches
 from everstep.graph.author.subflow import Subflow
+from everstep.on_demand import on_demand
 from everstep.ports.durability import Notifier, ResumeScheduler
+
+if TYPE_CHECKING:
+    from everstep.cli.args.pipelines import load_pipeline
+else:
+    load_pipeline = on_demand("everstep.cli.args.pipelines:load_pipeline")
+
 
 T = TypeVar("T")
 

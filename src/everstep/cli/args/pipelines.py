@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from everstep import Flow, backends
+from everstep import Flow
 from everstep.errors import BadRequest
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep import backends
     from everstep.frontends.pipelines.building import pipeline_of as _pipeline_of
     from everstep.frontends.pipelines.interviewers import AutoApprove
     from everstep.frontends.pipelines.reading import Pipeline
 else:
+    backends = on_demand("everstep.backends")
     _pipeline_of = on_demand("everstep.frontends.pipelines.building:pipeline_of")
     AutoApprove = on_demand("everstep.frontends.pipelines.interviewers:AutoApprove")
 

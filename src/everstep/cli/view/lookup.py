@@ -9,7 +9,7 @@ from everstep import Host
 from everstep.cli.view.text import Unreadable
 from everstep.cli.view.waits import all_waits
 from everstep.client.views import WaitInfo
-from everstep.codec.compare import Unreadable as UnreadableValue
+from everstep.codec.tags import Unreadable as UnreadableValue
 from everstep.errors import WaitNotFound
 from everstep.model.enums import ValueForm
 from everstep.model.records import CheckpointRecord, QueuedTask, StepRecord, Written

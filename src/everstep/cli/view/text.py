@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-import pprint
 import reprlib
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from everstep.client.projection import RunAct
-from everstep.codec.compare import Unreadable as UnreadableValue
 from everstep.codec.plain_json import jsonable as jsonable
 from everstep.codec.plain_json import safe_repr as safe_repr
+from everstep.codec.tags import Unreadable as UnreadableValue
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import Act
 from everstep.model.enums import Status
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pprint
+    import shutil
+    from tempfile import SpooledTemporaryFile
+
+    from everstep.client.projection import RunAct
+else:
+    pprint = on_demand("pprint")
+    shutil = on_demand("shutil")
+    SpooledTemporaryFile = on_demand("tempfile:SpooledTemporaryFile")
+
 
 STATUS_COLOURS = {
     Status.RUNNING: "cyan",

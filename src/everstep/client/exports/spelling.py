@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from everstep.client.views import RunState
-from everstep.codec.compare import Unreadable
 from everstep.codec.plain_json import jsonable
+from everstep.codec.tags import Unreadable
 from everstep.errors import EverstepError
 from everstep.model.acts import Act
 from everstep.model.records import CHANNEL

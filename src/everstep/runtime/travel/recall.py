@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from everstep.codec.compare import Unreadable
+from everstep.codec.tags import Unreadable
 from everstep.errors import RunNotFound
 from everstep.model.enums import ValueForm
 from everstep.model.records import FORK, CheckpointRecord, StepRecord, Written

@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from everstep.codec.compare import Change, Pair, Unreadable, compare
+from everstep.codec.compare import Change, Pair, compare
+from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.engine.scope import Scope
 from everstep.errors import (

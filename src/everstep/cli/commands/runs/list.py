@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,10 @@ from everstep.client.queries import RunsQuery, parameters_of
 from everstep.client.views import WaitInfo
 from everstep.codec.wire import wire
 from everstep.model.waits import WaitStatus
-from everstep.results import RunInfo
+
+if TYPE_CHECKING:
+    from everstep.results import RunInfo
+
 
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
 """What a narrow terminal does not show of runs, the first to go first."""
