@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "ports.durability",
             "client",
             "codec.compare",
+            "codec.tags",
             "codec.plain_json",
             "codec.wire",
         ),

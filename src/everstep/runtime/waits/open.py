@@ -40,7 +40,6 @@ from everstep.runtime.waits.tokens import hash_of
 
 log = logging.getLogger("everstep")
 LOOK = 1.0
-"""Seconds between two looks for answers while other nodes run."""
 _RAISE_BY = {
     "anyOf": [
         {"type": "string", "pattern": r"^[0-9]{1,24}(\.[0-9]{1,18})?$"},
@@ -65,8 +64,6 @@ RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAI
 class DriveWaits:
     """What a drive knows of its waits besides where they stand."""
 
-    looks_every = LOOK
-
     def __init__(self, run: RunContext) -> None:
         self._services = run.services
         self._state = run.state
@@ -81,6 +78,11 @@ class DriveWaits:
         self._looked: float | None = None
         self._taken: set[str] = set()
         """Waits whose answers were taken in."""
+
+    @property
+    def looks_every(self) -> float:
+        """Seconds between two looks for answers while other nodes run."""
+        return LOOK
 
     # -- opening ------------------------------------------------------------------------------------------
 

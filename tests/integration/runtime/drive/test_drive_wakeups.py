@@ -13,7 +13,6 @@ from everstep.client.host import AsyncHost
 from everstep.errors import RunCancelled
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
-from everstep.runtime.drive import loop
 from everstep.runtime.waits import open
 from everstep.runtime.workers.lease_renewal import LeaseKeeper, Stoppable
 
@@ -54,7 +53,6 @@ def test_an_answer_that_comes_while_a_drive_looks_for_answers_is_not_missed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open, "LOOK", 3600)
-    monkeypatch.setattr(loop, "LOOK", 3600)
     is_answered = asyncio.Event()
 
     @node(output="held")
