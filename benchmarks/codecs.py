@@ -64,7 +64,7 @@ def records(rounds: int) -> dict[str, dict[str, float]]:
         for kind, options in KINDS.items():
             codecs = Codecs(random_bytes, **options)
             body, _ = seal_closed(codecs, "run", made, b"", [payload])
-            opened = unseal(body, "it", b"")
+            opened = unseal(body, "it", b"", made.checkpoint_id)
             write = timed(lambda c=codecs: seal_closed(c, "run", made, b"", [payload]))
             read = timed(lambda c=codecs, o=opened: open_record(o, "run", "it", c))
             best[kind] = {

@@ -1,18 +1,20 @@
 """Records as bytes: a header that is hashed into the chain, and the payloads it names by digest.
 
-The digest covers the header and the digest before it, and the header names every value by the digest of its
-serialized bytes. So a payload may be compressed or encrypted anew without touching the chain, and no byte
-of it can change unseen.
+The digest covers the header, the id that a store keeps beside the record, and the digest before it; the
+header names every value by the digest of its serialized bytes. So a payload may be compressed or encrypted
+anew without touching the chain, and no byte of it can change unseen. A chain may hold records of several
+versions: each is hashed onto the digest before it in the way of its own version.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
+from everstep.codec import version_1
 from everstep.codec.payload import LEFT_OUT, body_of
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.records import SCHEMA_VERSION, CheckpointRecord
@@ -40,11 +42,6 @@ _envelopes = msgspec.msgpack.Decoder(_Envelope)
 _anything = msgspec.msgpack.Decoder()
 
 
-Fields = dict[str, Any]
-UPGRADERS: dict[int, Callable[[Fields], Fields]] = {}
-"""For each schema version before this one: what makes a header of it one of the next."""
-
-
 class OpenRecord(msgspec.Struct, frozen=True):
     """A record read back: the header, its digest, and the payloads in the order of `record.writes()`."""
 
@@ -58,8 +55,8 @@ def seal(
     record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes], notes: Sequence[bytes] = ()
 ) -> tuple[bytes, bytes]:
     """Return the bytes of a record and its digest. A keyframe also keeps the one before it."""
-    header = _encoder.encode(record)
-    digest = hashlib.sha256(base_digest + header).digest()
+    header = _encoder.encode(replace(record, checkpoint_id="", version=SCHEMA_VERSION))
+    digest = hashlib.sha256(base_digest + record.checkpoint_id.encode() + header).digest()
     kept = base_digest if record.keyframe else b""
     envelope = (SCHEMA_VERSION, digest, kept, header, payloads)
     return _encoder.encode((*envelope, notes) if notes else envelope), digest
@@ -78,7 +75,8 @@ class Glance(msgspec.Struct, frozen=True):
 
     def joins(self, base_digest: bytes) -> bool:
         """True if the record was hashed onto this digest and is as it was then."""
-        return hashlib.sha256(base_digest + self.header).digest() == self.digest
+        record = self.record
+        return _digest(base_digest, record.checkpoint_id, self.header, record.version) == self.digest
 
     @property
     def stands_alone(self) -> bool:
@@ -86,13 +84,11 @@ class Glance(msgspec.Struct, frozen=True):
         return self.record.keyframe and self.joins(self.base_digest)
 
 
-def glance(body: bytes, where: str) -> Glance:
+def glance(body: bytes, where: str, checkpoint_id: str = "") -> Glance:
     """Read a record without checking its digest; raises a named error if it cannot be read at all."""
     envelope = _opened(body, where)
     try:
-        record = _headers.decode(_upgraded(envelope.header, envelope.version))
-        if envelope.version != record.version:
-            record = msgspec.structs.replace(record, version=envelope.version)
+        record = _record(envelope, checkpoint_id)
     except (msgspec.DecodeError, LookupError, ValueError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
     for step in record.steps:
@@ -102,48 +98,42 @@ def glance(body: bytes, where: str) -> Glance:
     return Glance(record, *parts)
 
 
-def _upgraded(header: bytes, version: int) -> bytes:
-    """Return the header of an older record as it is written today; the digest is that of the older one."""
-    if version == SCHEMA_VERSION:
-        return header
-    fields = _anything.decode(header)
-    for older in range(version, SCHEMA_VERSION):
-        fields = UPGRADERS[older](fields)
-    return _encoder.encode(fields)
+def _record(envelope: _Envelope, checkpoint_id: str) -> CheckpointRecord:
+    """Return what a header says, whichever version it is of."""
+    if envelope.version == 1:
+        record = version_1.read_header(envelope.header)
+    else:
+        record = _headers.decode(envelope.header)
+        force_setattr(record, "checkpoint_id", checkpoint_id)  # it was made just here
+    force_setattr(record, "version", envelope.version)
+    return record
 
 
-def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
-    """Read a record and check its digest; without the digest before it only a keyframe can be read."""
-    seen = glance(body, where)
+def _digest(base_digest: bytes, checkpoint_id: str, header: bytes, version: int) -> bytes:
+    beside = b"" if version == 1 else checkpoint_id.encode()
+    return hashlib.sha256(base_digest + beside + header).digest()
+
+
+def unseal(body: bytes, where: str, base_digest: bytes | None, checkpoint_id: str) -> OpenRecord:
+    """Read a record and check its digest; without the digest before it only a keyframe can be read.
+
+    The id is the one that the store keeps beside the record.
+    """
+    seen = glance(body, where, checkpoint_id)
     if not seen.joins(seen.base_digest if base_digest is None else base_digest):
         raise _altered(where)
     return OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
 
 
-def look_into(body: bytes, where: str) -> OpenRecord:
+def look_into(body: bytes, where: str, checkpoint_id: str = "") -> OpenRecord:
     """Read a record without checking it against the one before: for people to look at, not to go on from."""
-    try:
-        envelope = _envelopes.decode(body)
-        if envelope.version > SCHEMA_VERSION:
-            raise _newer(where, envelope.version)
-        return _read(envelope)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
-
-
-def _read(envelope: _Envelope) -> OpenRecord:
-    return OpenRecord(_headers.decode(envelope.header), envelope.digest, envelope.payloads, envelope.notes)
+    seen = glance(body, where, checkpoint_id)
+    return OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
 
 
 def header_of(body: bytes, where: str) -> CheckpointRecord:
     """Read what a record says without the record before it, and so without checking its digest."""
-    try:
-        envelope = _envelopes.decode(body)
-        if envelope.version > SCHEMA_VERSION:
-            raise _newer(where, envelope.version)
-        return _headers.decode(envelope.header)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError) as error:
-        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    return glance(body, where).record
 
 
 def digest_of(body: bytes) -> bytes:
@@ -164,17 +154,18 @@ def with_payloads(body: bytes, payloads: Sequence[bytes], notes: Sequence[bytes]
     return _encoder.encode(fields)
 
 
-def read_checked(body: bytes) -> OpenRecord:
+def read_checked(body: bytes, checkpoint_id: str) -> OpenRecord:
     """Return a record whose digest was checked before."""
     envelope = _envelopes.decode(body)
-    return _read(envelope)
+    record = _record(envelope, checkpoint_id)
+    return OpenRecord(record, envelope.digest, envelope.payloads, envelope.notes)
 
 
-def check_digest(body: bytes, where: str, base_digest: bytes | None) -> bytes:
+def check_digest(body: bytes, where: str, base_digest: bytes | None, checkpoint_id: str) -> bytes:
     """Return a record's digest once it is checked, without reading what the record says."""
     envelope = _opened(body, where)
     before = envelope.base_digest if base_digest is None else base_digest
-    if hashlib.sha256(before + envelope.header).digest() != envelope.digest:
+    if _digest(before, checkpoint_id, envelope.header, envelope.version) != envelope.digest:
         raise _altered(where)
     return envelope.digest
 

@@ -20,6 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everstep.codec.plain_json import Wire, jsonable
 from everstep.model.budgets import plain
+from everstep.model.records import Stored
 from everstep.model.shapes import HOW, shown
 
 
@@ -60,7 +61,8 @@ class _Field(NamedTuple):
 @cache
 def _fields(shape: type[Struct]) -> tuple[_Field, ...]:
     """Return what is shown of a struct: its fields, then the properties that are marked so."""
-    hints = [(f.encode_name, f.name, f.type) for f in msgspec.structs.fields(shape)]
+    is_stored = issubclass(shape, Stored)  # under short names, which people are not shown
+    hints = [(f.name if is_stored else f.encode_name, f.name, f.type) for f in msgspec.structs.fields(shape)]
     for base in reversed(shape.__mro__):
         for name, found in vars(base).items():
             if isinstance(found, shown):

@@ -1,7 +1,8 @@
 """The record: one commit of a run, and what it is made of.
 
 A delta stores its steps only. A keyframe also stores the folded state, so a resume reads from the newest
-keyframe on. Fields that a delta leaves empty are filled in by the fold.
+keyframe on. Fields that are left empty are filled in by the fold. What a run has many of is stored under
+names of one letter, which stay what they are; version 1 stored every field under its own name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from everstep.model.ledger import Guarded, Ledger
 from everstep.model.shapes import HIDDEN
 from everstep.model.waits import WaitOpened
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 INPUTS = "@inputs"
 """The path of the pseudo-step that writes a run's inputs."""
@@ -50,6 +51,14 @@ KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """A part of a record that is stored under names of one letter, or that holds such parts."""
+
+
+def _short(names: str) -> dict[str, str]:
+    return dict(name.split("=") for name in names.split())
+
+
 class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Large bytes kept beside the record, named by their digest."""
 
@@ -60,7 +69,12 @@ class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str
 
 
-class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+class Written(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short("name=n version=v digest=d size=z form=f artifact=a source=s expires_at=x"),
+):
     """One value a step wrote. Inline bytes travel beside the header, in the order of the writes."""
 
     name: str
@@ -129,7 +143,17 @@ class StreamAt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of each value that it streams from."""
 
 
-class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class StepRecord(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    rename=_short(
+        "path=p visit=v status=s attempts=a reads=r writes=w decision=d key=k error=x retry_at=y "
+        "started_at=b ended_at=e items=i queued=q task=t goto=g ends=f wait=h stream=m outcome=o "
+        "unknown=u spent=c guards=l again=n act=j"
+    ),
+):
     """One visit of the run to a node, or what is known of one under way.
 
     `running` announces an effect with its key before it is attempted, opens an inner flow, or keeps what a
@@ -204,7 +228,16 @@ def mask_in(kept: Mask) -> int:
     return kept if isinstance(kept, int) else int.from_bytes(kept, "little")
 
 
-class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeState(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short(
+        "visits=v status=s attempts=a reads=r chosen=c retry_at=y key=k consumed=o is_due=d "
+        "round=n arrived=e won=w lost=l has_fired=f winners=i begun=b wait=h since=g task=t "
+        "stream=m"
+    ),
+):
     """Where a run stands with one node: the fold of its steps."""
 
     visits: int = 0
@@ -296,7 +329,7 @@ class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the run has spent, by name."""
 
 
-class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
+class SerializedState(Stored, frozen=True, omit_defaults=True):
     """The folded state: the newest version of each value, and where each node stands."""
 
     values: tuple[Written, ...] = ()
@@ -324,12 +357,23 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(w.artifact for w in self.values if w.artifact is not None)
 
 
-class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class CheckpointRecord(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    rename=_short(
+        "checkpoint_id=i sequence=n base=b trigger=t created_at=c keyframe=k status=s steps=e "
+        "error=x metadata=m resume_after=u ttl=l act=a run_id=r parent_run_id=p flow_id=f "
+        "flow_version=v flow_hash=h frontier=y state=z idempotency=d counters=o"
+    ),
+):
     """One commit of a run."""
 
     version: int = SCHEMA_VERSION
     """Stored in the envelope around the header."""
-    checkpoint_id: str
+    checkpoint_id: str = ""
+    """Stored beside the record, and hashed into its digest."""
     sequence: int
     base: str | None = None
     """The checkpoint before this one, none only for the first of an unforked run.
@@ -355,9 +399,12 @@ class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     flow_version: str = ""
     flow_hash: str = ""
     frontier: FlowFrontier | None = None
+    """Of a keyframe of version 1; else the fold tells, from the state."""
     state: SerializedState | None = None
     idempotency: IdempotencyState | None = None
+    """Likewise."""
     counters: Counters | None = None
+    """Of a keyframe. From version 2 on only how many steps there were: the fold tells the others."""
 
     digest: str = ""
     """Covers the digest before it and this header; filled in when read, never inside the hashed bytes."""

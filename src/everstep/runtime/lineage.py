@@ -33,9 +33,13 @@ class Link(NamedTuple):
 
     def open(self, base_digest: bytes | None, *, needs_values: bool = True) -> OpenRecord:
         """Return the record, checked; without its key only if no values are needed: they are locked then."""
-        opened = unseal(self.stored.body, self.where, base_digest)
+        opened = self.unseal(base_digest)
         read = open_record if needs_values else look_at
         return read(opened, self.row.run_id, self.where, self.codecs)
+
+    def unseal(self, base_digest: bytes | None) -> OpenRecord:
+        """Return the record, checked, with its values as they are stored."""
+        return unseal(self.stored.body, self.where, base_digest, self.stored.checkpoint_id)
 
 
 class FlowAt(NamedTuple):
@@ -90,7 +94,7 @@ class Lineage:
         if home.adopted_at is None or sequence >= home.adopted_at:
             return FlowAt(home.flow_version, home.flow_hash)
         first = (await self.tail(home, sequence))[0]
-        record = unseal(first.stored.body, first.where, None).record
+        record = first.unseal(None).record
         return FlowAt(record.flow_version, record.flow_hash)
 
     async def tail(
@@ -171,8 +175,9 @@ class Lineage:
         links = await self.get(row, max(1, sequence - 1), sequence)
         link = self._last_of(links, row, sequence)
         if link.stored.keyframe:
-            return link, check_digest(link.stored.body, link.where, None)
-        return link, check_digest(link.stored.body, link.where, _base_of(links, sequence))
+            return link, check_digest(link.stored.body, link.where, None, link.stored.checkpoint_id)
+        before = _base_of(links, sequence)
+        return link, check_digest(link.stored.body, link.where, before, link.stored.checkpoint_id)
 
     async def _with_base(self, row: RunRow, sequence: int) -> tuple[Link, bytes | None]:
         """Return one checkpoint and the digest that it was hashed onto."""
@@ -206,7 +211,7 @@ def claimed_digest(link: Link) -> bytes:
 
 def flows_met(links: Iterable[Link]) -> set[str]:
     """Return the wirings that a run goes over to in these records."""
-    opened = (unseal(link.stored.body, link.where, None).record for link in links if link.stored.keyframe)
+    opened = (link.unseal(None).record for link in links if link.stored.keyframe)
     return {record.flow_hash for record in opened if record.trigger is Trigger.MIGRATION}
 
 

@@ -133,7 +133,7 @@ class _Rekeying:
                 digest = stored.digest
                 continue
             where = f"checkpoint {stored.sequence} of run {run_id!r}"
-            opened = unseal(stored.body, where, digest)
+            opened = unseal(stored.body, where, digest, stored.checkpoint_id)
             digest = opened.digest
             for write in opened.record.writes():
                 if write.artifact is not None:

@@ -122,11 +122,12 @@ def test_a_chain_of_a_newer_everstep_fails_closed() -> None:
     store = opened(clock)
     last = inside_memory.records(store.data, "books")[-1]
     version, *rest = msgspec.msgpack.decode(last.body)
-    newer = msgspec.msgpack.encode([version + 1, *rest])
+    assert version == 1
+    newer = msgspec.msgpack.encode([3, *rest])
     inside_memory.set_record(store.data, "books", last.sequence, body=newer)
     with (
         Host(Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=False) as host,
-        pytest.raises(IncompatibleVersion, match="schema version 2") as caught,
+        pytest.raises(IncompatibleVersion, match="schema version 3") as caught,
     ):
         host.state("books")
     assert caught.value.code == "DAG-CKPT-009"

@@ -49,6 +49,7 @@ from everstep.model.records import (
 )
 from everstep.model.waits import WaitRow
 from tests.unit.codec.fuzzing import IS_SOAK, MANY, anything, damaged, spoiled, tries
+from tests.unit.codec.version_1 import header_of_version_1
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -173,7 +174,7 @@ DIGESTS = set(map(digest_of, ALL))
 
 
 def read(body: bytes, kind: str, before: bytes | None = b"before") -> OpenRecord:
-    return open_record(unseal(body, "it", before), "r", "it", CODECS[kind])
+    return open_record(unseal(body, "it", before, "c1"), "r", "it", CODECS[kind])
 
 
 @pytest.mark.parametrize("kind", CODECS)
@@ -184,7 +185,7 @@ def test_damaged_records_are_refused_or_say_what_was_written(
 ) -> None:
     whole = RECORDS[kind, is_keyframe]
     body = data.draw(damaged(whole, ALL))
-    for attempt in (lambda: digest_of(body), lambda: check_digest(body, "it", b"before")):
+    for attempt in (lambda: digest_of(body), lambda: check_digest(body, "it", b"before", "c1")):
         try:
             attempt()
         except EverstepError as error:
@@ -220,7 +221,7 @@ def test_encrypted_values_open_nowhere_but_where_they_were_written(place: int) -
             with pytest.raises(StateCorrupted):
                 read(msgspec.msgpack.encode(envelope), "aes")
     with pytest.raises(StateCorrupted):
-        open_record(unseal(RECORDS["aes", True], "it", None), "another", "it", CODECS["aes"])
+        open_record(unseal(RECORDS["aes", True], "it", None, "c1"), "another", "it", CODECS["aes"])
 
 
 def test_thousands_of_damaged_records_and_values_are_refused_by_name() -> None:
@@ -237,7 +238,7 @@ def test_thousands_of_damaged_records_and_values_are_refused_by_name() -> None:
 
 
 @tries(60)
-@given(header=anything(4), payloads=st.lists(st.binary(max_size=20), max_size=3), version=st.integers(-1, 3))
+@given(header=anything(4), payloads=st.lists(st.binary(max_size=20), max_size=3), version=st.integers(-1, 4))
 def test_any_header_that_was_hashed_is_read_or_refused_by_name(
     header: Any, payloads: list[bytes], version: int
 ) -> None:
@@ -246,22 +247,23 @@ def test_any_header_that_was_hashed_is_read_or_refused_by_name(
     for envelope in ([version, digest, b"", raw, payloads], [version, header], header, [version]):
         body = msgspec.msgpack.encode(envelope)
         try:
-            opened = unseal(body, "it", b"")
+            opened = unseal(body, "it", b"", "")
             open_record(opened, "r", "it", CODECS["both"])
         except EverstepError as error:
-            is_newer = isinstance(envelope, list) and envelope[:1] == [2]
+            is_newer = isinstance(envelope, list) and envelope[:1] in ([3], [4])
             assert isinstance(error, StateCorrupted | IncompatibleVersion | ValueUnreadable)
             assert isinstance(error, IncompatibleVersion) or not is_newer
 
 
-FIELDS = msgspec.msgpack.decode(glance(RECORDS["plain", True], "it").header)
+FIELDS = {1: header_of_version_1(KEYFRAME), 2: glance(RECORDS["plain", True], "it").header}
 
 
 @tries(60)
 @given(data=st.data())
 def test_any_field_of_a_header_may_be_anything(data: st.DataObject) -> None:
     """One that was hashed all the same, as by a program that has an error."""
-    header = msgspec.msgpack.decode(msgspec.msgpack.encode(FIELDS))
+    version = data.draw(st.sampled_from([1, 2]))
+    header = msgspec.msgpack.decode(FIELDS[version])
     place: Any = header
     while isinstance(place, dict | list) and place:
         key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
@@ -270,8 +272,8 @@ def test_any_field_of_a_header_may_be_anything(data: st.DataObject) -> None:
             break
         place = place[key]
     raw = msgspec.msgpack.encode(header)
-    digest = hashlib.sha256(b"before" + raw).digest()
-    body = msgspec.msgpack.encode([1, digest, b"before", raw, PAYLOADS[True]])
+    digest = hashlib.sha256(b"before" + (b"" if version == 1 else b"c1") + raw).digest()
+    body = msgspec.msgpack.encode([version, digest, b"before", raw, PAYLOADS[True]])
     try:
         read(body, "plain")
     except EverstepError as error:

@@ -32,7 +32,7 @@ def record(*, keyframe: bool = False) -> CheckpointRecord:
 
 def test_a_record_comes_back_as_it_was() -> None:
     body, digest = seal(record(), b"before", [HEADER + DATA])
-    opened = unseal(body, "it", b"before")
+    opened = unseal(body, "it", b"before", "c1")
     assert opened.record == record() and opened.digest == digest and opened.payloads == [HEADER + DATA]
     check_values(opened, "it")
 
@@ -40,15 +40,15 @@ def test_a_record_comes_back_as_it_was() -> None:
 def test_another_predecessor_is_noticed() -> None:
     body, _ = seal(record(), b"before", [HEADER + DATA])
     with pytest.raises(StateCorrupted):
-        unseal(body, "it", b"other")
+        unseal(body, "it", b"other", "c1")
 
 
 def test_a_keyframe_can_be_read_alone_and_a_delta_cannot() -> None:
     body, _ = seal(record(keyframe=True), b"before", [HEADER + DATA])
-    assert unseal(body, "it", None).record.keyframe
+    assert unseal(body, "it", None, "c1").record.keyframe
     body, _ = seal(record(), b"before", [HEADER + DATA])
     with pytest.raises(StateCorrupted):
-        unseal(body, "it", None)
+        unseal(body, "it", None, "c1")
 
 
 def test_every_flipped_byte_is_noticed() -> None:
@@ -57,29 +57,29 @@ def test_every_flipped_byte_is_noticed() -> None:
         for bit in (1, 0x80):
             flipped = body[:k] + bytes([body[k] ^ bit]) + body[k + 1 :]
             with pytest.raises((StateCorrupted, IncompatibleVersion)):
-                check_values(unseal(flipped, "it", b"before"), "it")
+                check_values(unseal(flipped, "it", b"before", "c1"), "it")
 
 
 def test_a_truncated_record_is_noticed() -> None:
     body, _ = seal(record(), b"before", [HEADER + DATA])
     for k in range(len(body)):
         with pytest.raises(StateCorrupted):
-            unseal(body[:k], "it", b"before")
+            unseal(body[:k], "it", b"before", "c1")
 
 
 def test_a_newer_version_fails_closed() -> None:
     body, _ = seal(record(), b"before", [])
     parts = msgspec.msgpack.decode(body)
-    with pytest.raises(IncompatibleVersion, match="schema version 2"):
-        unseal(msgspec.msgpack.encode([2, *parts[1:]]), "it", b"before")
+    with pytest.raises(IncompatibleVersion, match="schema version 3"):
+        unseal(msgspec.msgpack.encode([3, *parts[1:]]), "it", b"before", "c1")
 
 
 def test_unknown_fields_of_a_later_release_are_passed_over() -> None:
     body, _ = seal(record(), b"before", [HEADER + DATA])
     version, _, kept, header, payloads = msgspec.msgpack.decode(body)
     wider = msgspec.msgpack.encode({**msgspec.msgpack.decode(header), "colour": "blue"})
-    digest = hashlib.sha256(b"before" + wider).digest()
+    digest = hashlib.sha256(b"before" + b"c1" + wider).digest()
     assert (
-        unseal(msgspec.msgpack.encode([version, digest, kept, wider, payloads]), "it", b"before").record
+        unseal(msgspec.msgpack.encode([version, digest, kept, wider, payloads]), "it", b"before", "c1").record
         == record()
     )

@@ -48,7 +48,7 @@ class Locked(World):
                 if before is None:  # of a fork's first record only its payloads are wanted
                     kept += msgspec.msgpack.decode(stored.body)[4]
                     continue
-                opened = unseal(stored.body, "it", before)
+                opened = unseal(stored.body, "it", before, stored.checkpoint_id)
                 before = opened.digest
                 kept += opened.payloads
         for wait in inside_memory.waits(self.data):

@@ -64,7 +64,7 @@ class ChainReader:
         if stored.is_stub:
             self.digest = stored.digest
             return Checked(stored, None)
-        opened = unseal(stored.body, where, self.digest)
+        opened = unseal(stored.body, where, self.digest, stored.checkpoint_id)
         record = opened.record
         if (record.sequence, record.checkpoint_id) != (stored.sequence, stored.checkpoint_id):
             raise StateCorrupted(f"{where} is another one.")

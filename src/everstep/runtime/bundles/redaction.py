@@ -126,7 +126,7 @@ class _Filling:
     def record(self, run_id: str, stored: StoredRecord) -> StoredRecord:
         if stored.is_stub or LEFT_OUT not in stored.body:
             return stored
-        opened = read_checked(stored.body)
+        opened = read_checked(stored.body, stored.checkpoint_id)
         payloads = list(opened.payloads)
         for k, write in enumerate(inline_writes(opened.record)):
             if payloads[k] == LEFT_OUT:

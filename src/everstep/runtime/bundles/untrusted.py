@@ -250,7 +250,7 @@ class _Checking:
         if stored.is_stub:
             return
         try:
-            opened = read_checked(stored.body)
+            opened = read_checked(stored.body, stored.checkpoint_id)
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._invalid(f"checkpoint {stored.sequence} cannot be read: {error}") from error
         for write, payload in zip(inline_writes(opened.record), opened.payloads, strict=False):

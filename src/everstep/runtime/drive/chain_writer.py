@@ -22,6 +22,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
     CheckpointRecord,
+    Counters,
     ErrorInfo,
     StepRecord,
 )
@@ -430,10 +431,8 @@ class Journal:
             flow_id=identity.flow_id,
             flow_version=identity.flow_version,
             flow_hash=identity.flow_hash,
-            frontier=state.frontier(),
             state=snapshot(state, values),
-            idempotency=state.idempotency(),
-            counters=state.counters(),
+            counters=Counters(state.total),
             ttl=delta.ttl or self._durability.checkpoint_ttl,
         )
 

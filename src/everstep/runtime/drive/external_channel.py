@@ -15,6 +15,7 @@ import msgspec
 
 from everstep.codec.chain import Codecs
 from everstep.codec.sealing import close_values, open_values
+from everstep.codec.version_1 import read_channel_entry
 from everstep.errors import BadRequest, ServiceMissing, StoreError
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL, KEPT, ArtifactRef, CheckpointRecord, StepRecord, Written
@@ -147,13 +148,20 @@ async def fill(services: Services, run_id: str, space: ValueSpace, *, is_owner: 
     if kept.staged:
         kept = await ask(partial(store.load, run_id))
     for entry in kept.entries.values():
-        written, payloads = _decode(entry)
+        written, payloads = _read(entry)
         space.restore(written, iter(open_values(services.codecs, run_id, CHANNEL, written, payloads)))
 
 
 def artifacts_of(entry: bytes) -> list[ArtifactRef]:
     """Return the artifacts that an entry of a channel names."""
-    return [w.artifact for w in _decode(entry)[0] if w.artifact is not None]
+    return [w.artifact for w in _read(entry)[0] if w.artifact is not None]
+
+
+def _read(entry: bytes) -> tuple[tuple[Written, ...], list[bytes]]:
+    try:
+        return _decode(entry)
+    except msgspec.ValidationError:
+        return read_channel_entry(entry)
 
 
 async def forget_channel(services: Services, run_id: str) -> None:

@@ -160,7 +160,7 @@ class Walk:
             self._take_stub(stored)
             return
         try:
-            seen = glance(stored.body, link.where)
+            seen = glance(stored.body, link.where, stored.checkpoint_id)
         except EverstepError as error:
             self._places.take(place, None)
             found.flaw(_unreadable(error), error.message, place)

@@ -10,6 +10,7 @@ import msgspec
 
 from everstep.codec.values import Values
 from everstep.engine.keyframe import snapshot
+from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.model.enums import ValueForm
 from everstep.model.records import (
@@ -45,14 +46,23 @@ def difference(folded: Rehydrated, record: CheckpointRecord, values: Values) -> 
             return _where(name, ours, theirs)
     if kept.task_count < made.task_count:
         return "task_count"
-    if record.idempotency != folded.state.idempotency():
+    return _views(folded.state, record) or _values(folded.space, record, values)
+
+
+def _views(state: RunState, record: CheckpointRecord) -> str:
+    """Return which of the views of a state differs that a keyframe of version 1 holds.
+
+    Later ones only say how many steps there were.
+    """
+    counters = state.counters()
+    if record.version > 1:
+        return "" if record.counters is not None and record.counters.steps == counters.steps else "counters"
+    if record.idempotency != state.idempotency():
         return "idempotency"
-    if record.counters != folded.state.counters():
+    if record.counters != counters:
         return "counters"
-    frontier = folded.state.frontier()
-    if record.frontier is None or _sets(record.frontier) != _sets(frontier):
-        return "frontier"
-    return _values(folded.space, record, values)
+    is_same = record.frontier is not None and _sets(record.frontier) == _sets(state.frontier())
+    return "" if is_same else "frontier"
 
 
 def _comparable(part: Any) -> Any:

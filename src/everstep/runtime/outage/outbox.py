@@ -232,7 +232,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         sequence=first.sequence,
         base=link.stored.checkpoint_id,
         trigger=Trigger.FORK,
-        created_at=unseal(first.body, where(run_id), digest).record.created_at,
+        created_at=unseal(first.body, where(run_id), digest, first.checkpoint_id).record.created_at,
         steps=(StepRecord(path=FORK),),  # its effects have happened, with the keys of the run
         run_id=fork,
         parent_run_id=link.row.run_id,
@@ -244,7 +244,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     made = [opening_of_fork(opening, link.row, first.sequence - 1, body, blueprint)]
     before = digest
     for commit in commits:
-        closed = unseal(commit.body, where(run_id), before)
+        closed = unseal(commit.body, where(run_id), before, commit.checkpoint_id)
         opened = open_record(closed, run_id, where(run_id), services.codecs)
         before = opened.digest
         record = msgspec.structs.replace(

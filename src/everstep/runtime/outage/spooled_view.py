@@ -64,7 +64,7 @@ async def read_waiting(services: Services, row: RunRow) -> list[OpenRecord]:
         raise foreign(services, row.run_id)
     found: list[OpenRecord] = []
     for commit in commits:
-        opened = unseal(commit.body, where(row.run_id), digest)
+        opened = unseal(commit.body, where(row.run_id), digest, commit.checkpoint_id)
         found.append(look_at(opened, row.run_id, where(row.run_id), services.codecs))
         digest = found[-1].digest
     return found

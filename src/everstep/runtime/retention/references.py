@@ -95,7 +95,8 @@ async def own_records(services: Services, row: RunRow) -> AsyncIterator[Checkpoi
             if stored.is_stub:
                 digest = stored.digest or b""
                 continue
-            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {row.run_id!r}", digest)
+            where = f"checkpoint {stored.sequence} of run {row.run_id!r}"
+            opened = unseal(stored.body, where, digest, stored.checkpoint_id)
             digest = opened.digest
             yield opened.record
         if len(page) < _RECORDS:

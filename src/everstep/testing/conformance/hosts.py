@@ -167,7 +167,7 @@ class Hosts(Suite):
         told = [record.digest for record in hosts().history("run")]
         before, found = b"", []
         for record in client.get("run"):
-            before = check_digest(record.body, f"record {record.sequence}", before)
+            before = check_digest(record.body, f"record {record.sequence}", before, record.checkpoint_id)
             found.append(before.hex())
         assert found == told
         assert len(set(found)) == len(found) >= 5

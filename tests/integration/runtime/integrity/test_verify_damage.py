@@ -141,7 +141,7 @@ RECORDS: dict[str, tuple[Callable[[Vandal], None], list[tuple[str, int]], int | 
     "edited": (edit, [("altered", 3)], 2),
     "edited value": (edit_value, [("value", 2)], 1),
     "cut short": (cut, [("cut_short", 4)], 3),
-    "of another run": (of_another_run, [("altered", 2), ("foreign", 1)], None),
+    "of another run": (of_another_run, [("altered", 1), ("altered", 2), ("foreign", 1)], None),
     "newer": (newer, [("newer", 4)], 3),
     "missing": (lambda v: v.delete("A", 3), [("missing", 3)], 2),
     "first missing": (lambda v: v.delete("A", 1), [("missing", 1)], None),
