@@ -74,6 +74,27 @@ def test_workers_of_0_1_0_and_of_now_share_a_store(
     assert Counter(line.partition(":")[0] for line in lines) == {f"item {n}": 1 for n in range(RUNS)}
 
 
+def test_a_worker_of_0_1_0_leaves_records_of_version_2_alone_and_says_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    (tmp_path / "flows.py").write_text(FLOWS)
+    with zipfile.ZipFile(WHEEL) as wheel:
+        wheel.extractall(tmp_path / "old")
+    scope: dict[str, object] = {}
+    exec(FLOWS, scope)
+    with Host(url) as host:
+        host.start(scope["flow"], {"number": 1}, run_id="r")  # type: ignore[arg-type]
+        before = [record.digest for record in host.history("r")]
+        for _ in range(3):  # as often as it looks
+            _, said = work(url, tmp_path, tmp_path / "old").communicate(timeout=120)
+            assert "schema version 2; this everstep knows up to 1" in said, said
+        assert [record.digest for record in host.history("r")] == before
+        assert host.info("r").status == "running" and host.runs(needs_repair=True) == []
+        assert not (tmp_path / "paid").exists()
+        _, said = work(url, tmp_path).communicate(timeout=120)
+        assert host.info("r").status == "completed", said
+    assert (tmp_path / "paid").read_text() == f"item 1:{everstep.__version__}\n"
+
+
 def test_what_0_1_0_began_a_worker_of_now_ends(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     (tmp_path / "flows.py").write_text(FLOWS)
@@ -100,3 +121,7 @@ def test_what_0_1_0_began_a_worker_of_now_ends(tmp_path: Path) -> None:
     _, said = worker.communicate(timeout=120)
     assert worker.returncode == 0, said
     assert (tmp_path / "paid").read_text() == f"item 1:{everstep.__version__}\n"
+    with Host(url) as host:
+        versions = [record.version for record in host.history("r")]
+        assert versions[0] == 1 and set(versions[1:]) == {2}
+        assert host.storage.verify("r")[0].is_sound

@@ -90,6 +90,8 @@ def go_on(host: Host, run_id: str) -> None:
             host.answer(one.id, flows.answer_of(shape, one.node))
         result = host.resume(run_id, flows.SHAPES[shape])
     assert (run_id, result.status) == (run_id, "completed"), result.error
+    versions = [record.version for record in host.history(run_id)]
+    assert versions == sorted(versions) and {*versions} == {1, 2}, "each goes on in the version of now"
 
 
 def test_nothing_rewrote_what_0_1_0_wrote() -> None:
@@ -118,6 +120,8 @@ def test_runs_of_0_1_0_are_read_as_they_were_and_go_on(
         for run_id in KNOWN[store]:
             if is_asked(run_id) and (IS_SOAK or store in ("sqlite", "redis") or shape_of(run_id) in FEW):
                 go_on(host, run_id)
+        fork = host.fork("chain-completed", at=2)
+        assert [record.version for record in host.history(fork.run_id)] == [1, 1, 2]
         assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
 
 
@@ -159,6 +163,24 @@ def test_bundles_of_0_1_0_are_imported_and_go_on(tmp_path: Path) -> None:
         for shape in flows.SHAPES:
             if f"{shape}-halted" in KNOWN["sqlite"]:
                 go_on(host, f"{shape}-halted")
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
+
+
+def test_a_chain_of_both_versions_is_exported_imported_and_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps.unpack(KEPT / "sqlite.tar.xz", tmp_path)
+    monkeypatch.setattr(flows, "IS_MENDED", True)
+    with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KEYS) as host:
+        go_on(host, "chain-failed")
+        host.fork("chain-failed", at=2, fork_id="chain-again")
+        digests = [record.digest for record in host.history("chain-again")]
+        host.transfer.export("chain-again", tmp_path / "both.everstep")
+    with Host("memory:", encrypt=KEYS) as host:
+        host.transfer.import_(tmp_path / "both.everstep")
+        assert [record.digest for record in host.history("chain-again")] == digests
+        go_on(host, "chain-again")
+        host.storage.rekey()
         assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
 
 

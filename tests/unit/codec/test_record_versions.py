@@ -267,6 +267,15 @@ def test_names_of_one_letter_are_given_once_and_to_every_field() -> None:
         assert len(set(names)) == len(names) and {len(name) for name in names} == {1}
 
 
+def test_the_reference_lists_the_letters() -> None:
+    reference = (ROOT / "docs" / "reference" / "records.md").read_text()
+    for cls in (CheckpointRecord, StepRecord, NodeState, Written):
+        [line] = [line for line in reference.splitlines() if line.startswith(f"| `{cls.__name__}` | `")]
+        told = {part.strip(" |") for part in line.removeprefix(f"| `{cls.__name__}` |").split(",")}
+        fields = [f for f in msgspec.structs.fields(cls) if len(f.encode_name) == 1]
+        assert told == {f"`{f.encode_name}` {f.name}" for f in fields if f.name != "checkpoint_id"}
+
+
 def test_an_entry_of_a_channel_that_0_1_kept_is_read() -> None:
     write = {"name": "k", "version": 3, "digest": b"\1" * 32, "size": 7, "form": "append"}
     entry = msgspec.msgpack.encode(([write], [b"payload"]))

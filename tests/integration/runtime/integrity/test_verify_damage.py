@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from everstep import Flow, Host, node, wait
-from everstep.codec.records import glance, seal
+from everstep.codec.records import Glance, glance, seal
 from everstep.registry import Opened
 from everstep.results import Verified
 from everstep.runtime.drive import chain_writer
@@ -80,6 +80,12 @@ class Place:
             return self._url
         store = MemoryStore(self.clock, self._data)
         return Opened(store, store.artifacts, self._url)
+
+    def seen(self, run_id: str, sequence: int) -> Glance:
+        """Return a record as the store keeps it."""
+        with self.host() as host:
+            called = {record.sequence: record.checkpoint_id for record in host.history(run_id)}
+        return glance(self.vandal.body(run_id, sequence), "it", called[sequence])
 
     def verify(self, run_id: str) -> Verified:
         with self.host() as host:
@@ -273,7 +279,7 @@ def test_behind_damage_a_keyframe_is_firm_ground(framed: Place) -> None:
 
 
 def test_a_keyframe_that_tells_another_state_is_named(framed: Place) -> None:
-    seen = glance(framed.vandal.body("K", 5), "it")
+    seen = framed.seen("K", 5)
     state = seen.record.state
     assert state is not None
     for change in (
@@ -290,7 +296,7 @@ def test_a_keyframe_that_tells_another_state_is_named(framed: Place) -> None:
 
 
 def test_a_record_that_does_not_fit_its_flow_is_named(place: Place) -> None:
-    seen, before = glance(place.vandal.body("A", 5), "it"), glance(place.vandal.body("A", 4), "it")
+    seen, before = place.seen("A", 5), place.seen("A", 4)
     strange = tuple(msgspec.structs.replace(step, path="nowhere") for step in seen.record.steps)
     body, _ = seal(msgspec.structs.replace(seen.record, steps=strange), before.digest, seen.payloads)
     place.vandal.write("A", 5, body)
