@@ -239,6 +239,7 @@ def nested(on_error: Literal["stop", "collect", "finish"]) -> Flow:
 def table(host: Host, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Flow:
     """A map in a map that ran as A: item 1 of the second row fails."""
     monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", 0)
+    monkeypatch.setattr(chain_writer, "_NODE_COST", 0)
     BROKEN[0] = True
     flow = nested(request.param)
     host.run(flow, {"x": [[1, 2], [1, 3, 4], [5]]}, run_id="A")

@@ -209,6 +209,7 @@ def test_verify_names_the_newest_checkpoint_that_is_valid(place: Place, change: 
 
 def test_verify_takes_stubs_and_shared_checkpoints_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everstep.runtime.drive.chain_writer.KEYFRAME_BYTES", 1)
+    monkeypatch.setattr("everstep.runtime.drive.chain_writer._NODE_COST", 0)
     monkeypatch.setattr("everstep.runtime.integrity.verify._PAGE", 2)
     with place.host() as host:
         host.run(place.flow(), {"x": 1}, run_id="A")
