@@ -78,30 +78,39 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
     settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in due]
     path_of = scope.plan.paths.__getitem__ if scope.parent is None else scope.path_of
+    pending = waiting.union(due, scope.retry_at, scope.keys, scope.begun, scope.streams, scope.waiting)
+    special = pending.union(scope.consumed, scope.fired, scope.winners)
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
-        path_of(i): NodeState(
-            visits=scope.visits[i],
-            status=scope.statuses[i],
-            attempts=scope.attempts[i],
-            reads=scope.reads[i],
-            chosen=scope.chosen[i],
-            retry_at=scope.retry_at.get(i),
-            key=scope.keys.get(i),
-            consumed=scope.consumed.get(i),
-            is_due=i in due,
-            round=due.get(i, 0),
-            arrived=scope.arrived[i],
-            won=packed_mask(scope.won.get(i, 0)),
-            lost=packed_mask(scope.lost.get(i, 0)),
-            has_fired=i in scope.fired,
-            winners=packed_mask(scope.winners.get(i, 0)),
-            begun=i in scope.begun,
-            stream=scope.streams.get(i),
-            **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
-        )
-        for i in (*settled, *due)
+        path_of(i): _node(scope, i, due) if i in special else _plain_node(scope, i) for i in (*settled, *due)
     }
+
+
+def _node(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
+    return NodeState(
+        visits=scope.visits[i],
+        status=scope.statuses[i],
+        attempts=scope.attempts[i],
+        reads=scope.reads[i],
+        chosen=scope.chosen[i],
+        retry_at=scope.retry_at.get(i),
+        key=scope.keys.get(i),
+        consumed=scope.consumed.get(i),
+        is_due=i in due,
+        round=due.get(i, 0),
+        arrived=scope.arrived[i],
+        won=packed_mask(scope.won.get(i, 0)),
+        lost=packed_mask(scope.lost.get(i, 0)),
+        has_fired=i in scope.fired,
+        winners=packed_mask(scope.winners.get(i, 0)),
+        begun=i in scope.begun,
+        stream=scope.streams.get(i),
+        **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
+    )
+
+
+def _plain_node(scope: Scope, i: int) -> NodeState:
+    return NodeState(scope.visits[i], scope.statuses[i], scope.attempts[i], scope.reads[i], scope.chosen[i])
 
 
 def _wait_of(step: StepRecord) -> dict[str, Any]:
