@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from everstep.codec import version_1
 from everstep.codec.payload import LEFT_OUT, body_of
 from everstep.errors import IncompatibleVersion, StateCorrupted
-from everstep.model.records import SCHEMA_VERSION, CheckpointRecord
+from everstep.model.records import SCHEMA_VERSION, CheckpointRecord, Stored, Written
 
 _encoder = msgspec.msgpack.Encoder()
 _headers = msgspec.msgpack.Decoder(CheckpointRecord)
@@ -101,7 +104,7 @@ def glance(body: bytes, where: str, checkpoint_id: str = "") -> Glance:
 def _record(envelope: _Envelope, checkpoint_id: str) -> CheckpointRecord:
     """Return what a header says, whichever version it is of."""
     if envelope.version == 1:
-        record = version_1.read_header(envelope.header)
+        record = _read_version_1(envelope.header)
     else:
         record = _headers.decode(envelope.header)
         force_setattr(record, "checkpoint_id", checkpoint_id)  # it was made just here
@@ -217,3 +220,49 @@ def _newer(where: str, version: int) -> IncompatibleVersion:
         f"{where} has schema version {version}; this everstep knows up to {SCHEMA_VERSION}.",
         fix="Use the newer everstep that wrote it.",
     )
+
+
+# -- version 1 --------------------------------------------------------------------------------------------
+# Every field under its own name, the id in the header. It is read as structs of its own, which C code makes
+# into those of now, so that nothing else knows two spellings; they are made when such a record is met.
+
+
+def _read_version_1(header: bytes) -> CheckpointRecord:
+    return msgspec.convert(_spelled_headers().decode(header), CheckpointRecord, from_attributes=True)
+
+
+def read_channel_entry(entry: bytes) -> tuple[tuple[Written, ...], list[bytes]]:
+    """Return the values of a channel that 0.1 kept beside its chain, and their payloads."""
+    writes, payloads = _spelled_entries().decode(entry)
+    return msgspec.convert(writes, tuple[Written, ...], from_attributes=True), payloads
+
+
+@cache
+def _spelled_headers() -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(_spelled_out(CheckpointRecord))
+
+
+@cache
+def _spelled_entries() -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(_spelled_out(tuple[tuple[Written, ...], list[bytes]]))
+
+
+def _spelled_out(hint: Any) -> Any:
+    """Return a type with the same fields, stored under their own names."""
+    if isinstance(hint, type) and issubclass(hint, Stored):
+        return _with_whole_names(hint)
+    parts = tuple(map(_spelled_out, get_args(hint)))
+    if not parts or get_origin(hint) is Annotated:
+        return hint
+    return reduce(or_, parts) if isinstance(hint, UnionType) else get_origin(hint)[parts]
+
+
+def _with_whole_names(struct: type[Stored]) -> Any:
+    fields = [(f.name, _spelled_out(f.type), *_default(f)) for f in msgspec.structs.fields(struct)]
+    return msgspec.defstruct(struct.__name__, fields, kw_only=True, omit_defaults=True)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    if field.required:
+        return ()
+    return (field.default_factory() if field.default is msgspec.NODEFAULT else field.default,)

@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.codec.payload import HEADER
-from everstep.codec.records import check_digest, digest_of, read_checked, seal, unseal, with_payloads
-from everstep.codec.version_1 import read_channel_entry
+from everstep.codec.records import (
+    check_digest,
+    digest_of,
+    read_channel_entry,
+    read_checked,
+    seal,
+    unseal,
+    with_payloads,
+)
 from everstep.errors import StateCorrupted
 from everstep.model.acts import Act, Known
 from everstep.model.enums import Status, Trigger, ValueForm

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from everstep.codec import version_1
+from everstep.codec import records
 from everstep.model.records import CheckpointRecord
 
-_STRUCT = version_1._spelled_out(CheckpointRecord)
+_STRUCT = records._spelled_out(CheckpointRecord)
 
 
 def header_of_version_1(record: CheckpointRecord) -> bytes:

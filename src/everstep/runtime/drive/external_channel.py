@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from everstep.codec.chain import Codecs
+from everstep.codec.records import read_channel_entry
 from everstep.codec.sealing import close_values, open_values
-from everstep.codec.version_1 import read_channel_entry
 from everstep.errors import BadRequest, ServiceMissing, StoreError
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL, KEPT, ArtifactRef, CheckpointRecord, StepRecord, Written
