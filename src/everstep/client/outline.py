@@ -147,11 +147,27 @@ def standing_of(told: Projection, state: RunState) -> Outline:
 
 def _upstream_first(plan: Plan) -> list[int]:
     """Sort by dependencies, among equals by the order in the flow; `blockers` leaves out the way back."""
-    left = set(range(len(plan.nodes)))
+    count = len(plan.nodes)
+    pending = (1 << count) - 1
+    behind: dict[int, list[int]] = {}
+    """By a node that stands in their way: those that are looked at again once it is placed."""
     order: list[int] = []
-    while left:
-        pending = sum(1 << i for i in left)
-        free = [i for i in sorted(left) if not plan.blockers[i] & pending & ~(1 << i)] or [min(left)]
+    placed: set[int] = set()
+    lowest, asked = 0, list(range(count))
+    while len(order) < count:
+        free: list[int] = []
+        for i in asked:
+            in_its_way = plan.blockers[i] & pending & ~(1 << i)
+            if in_its_way:
+                behind.setdefault(in_its_way.bit_length() - 1, []).append(i)
+            elif i not in placed:
+                free.append(i)
+        while not free and lowest in placed:
+            lowest += 1
+        free = sorted(free) or [lowest]
         order += free
-        left.difference_update(free)
+        placed.update(free)
+        for i in free:
+            pending &= ~(1 << i)
+        asked = [j for i in free for j in behind.pop(i, ())]
     return order

@@ -102,7 +102,8 @@ class SyncDebugCalls:
     def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
         """Return values as steps wrote them, by whole name and version, also those overwritten since.
 
-        Where one cannot be read, what stands in its place says why.
+        Where one cannot be read, what stands in its place says why. Of A17@512, those up to there; nothing
+        newer is read to find them.
         """
         return self._lanes.call(lambda host: host.debug.recall(run_id, versions))
 

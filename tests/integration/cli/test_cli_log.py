@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import END, Flow, Host, node, route, wait
+from everstep.cli.commands.runs import show as showing
 from everstep.cli.commands.runs.log import log
+from everstep.cli.commands.runs.show import show
+from everstep.cli.view import lookup
 from everstep.stores.sqlite.store import SqliteStore
 
 ROUNDS = 600
@@ -46,8 +49,8 @@ class Reads:
         return counted
 
 
-def told(url: str, *words: str) -> Any:
-    done = CliRunner().invoke(log, [*words, "--store", url], standalone_mode=False)
+def told(url: str, *words: str, command: Any = log) -> Any:
+    done = CliRunner().invoke(command, [*words, "--store", url], standalone_mode=False)
     assert done.exception is None, done.output
     if "--json" in words:
         return json.loads(done.stdout)
@@ -64,8 +67,14 @@ def test_the_last_checkpoints_of_a_long_run_are_read_from_its_end(
         whole = host.info("A").checkpoints
         assert whole > ROUNDS
     everything = told(url, "A", "--json")["checkpoints"]
-    text = told(url, "A")
+    text = told(url, "A", "--all")
+    assert len(text) == whole + 1
     reads = Reads(monkeypatch)
+    shown = told(url, "A")
+    assert shown[0][1:3] == [f"{whole - lookup.PAGE}", "checkpoints"]
+    assert shown[2:] == text[-lookup.PAGE :]
+    by_default, reads.records = reads.records, 0
+    assert by_default < 6 * lookup.PAGE
     assert told(url, "A", "--last", "5", "--json")["checkpoints"] == everything[-5:]
     in_json, reads.records = reads.records, 0
     assert told(url, "A", "--last", "5")[-5:] == text[-5:]
@@ -73,6 +82,34 @@ def test_the_last_checkpoints_of_a_long_run_are_read_from_its_end(
     forked = told(url, "B", "--last", "1", "--json")["checkpoints"][0]["steps"][0]
     assert [(w["name"], w["version"], w["value"]) for w in forked["writes"]] == [("n", ROUNDS + 2, 5)]
     assert max(in_json, in_text, reads.records) < whole
+
+
+def test_a_log_twice_as_long_reads_twice_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(long, {"n": ROUNDS - 200}, run_id="A")
+        host.run(long, {"n": ROUNDS - 400}, run_id="B")
+    monkeypatch.setattr(lookup, "PAGE", 20)
+    reads = Reads(monkeypatch)
+    told(url, "A", "--all")
+    half, reads.records = reads.records, 0
+    told(url, "B", "--all")
+    assert reads.records < 2.5 * half
+
+
+def test_a_long_run_at_a_glance_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(long, {"n": 0}, run_id="A")
+    whole = told(url, "A", command=show)
+    monkeypatch.setattr(showing, "RECENT", 50)
+    reads = Reads(monkeypatch)
+    shown = told(url, "A", command=show)
+    assert reads.records < 8 * 50 + 300  # and what lies between a keyframe and one of them
+    assert ["counted", "attempts,", "times"] in [line[:3] for line in shown]
+    assert [line[:2] for line in shown if line[0] != "counted"] == [line[:2] for line in whole]
+    assert [line[-2:] for line in shown[-2:]] == [line[-2:] for line in whole[-2:]]
+    assert told(url, "A", "--full", command=show) == whole
 
 
 def test_a_host_gives_the_newest_checkpoints_as_they_are_in_the_whole_history(tmp_path: Path) -> None:

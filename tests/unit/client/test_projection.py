@@ -73,13 +73,14 @@ def test_show_reads_a_run_page_by_page(host: Host, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Host, "history", history)
     monkeypatch.setattr(lookup, "PAGE", 4)
-    told = show.projected(host, "A")
+    told, since = show.projected(host, "A", host.state("A"), whole=False)
+    assert since == 0
     assert told.cursor == host.info("A").checkpoints
     assert asked == [4] * (told.cursor // 4 + 1)
 
 
 @pytest.mark.parametrize(
-    "words", [["log", "A"], ["log", "A", "--json"], ["show", "A"], ["show", "A", "again@3"]]
+    "words", [["log", "A", "--all"], ["log", "A", "--json"], ["show", "A"], ["show", "A", "again@3"]]
 )
 def test_no_command_holds_more_than_a_few_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]

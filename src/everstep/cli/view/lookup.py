@@ -28,16 +28,17 @@ class Pages:
     They can be gone over again. A run of one page is read once.
     """
 
-    def __init__(self, host: Host, run: str, *, newest: int | None = None) -> None:
+    def __init__(self, host: Host, run: str, *, newest: int | None = None, after: int = 0) -> None:
         self._host = host
         self._run = run
+        self._after = after
         self._only = None if newest is None else host.history(run, count=newest)
 
     def __iter__(self) -> Iterator[list[CheckpointRecord]]:
         if self._only is not None:
             yield self._only
             return
-        found = self._host.history(self._run, after=0, count=PAGE)
+        found = self._host.history(self._run, after=self._after, count=PAGE)
         self._only = found if len(found) < PAGE else None
         while found:
             yield found
@@ -53,11 +54,19 @@ class Lookup:
     ) -> None:
         self._host = host
         self._run_id = run_id
+        self._at = run_id
+        """Where to begin to look back for values."""
         self._waits: dict[str, WaitInfo | None] | None = None
         self.turn_to(steps, with_reads=with_reads)
 
-    def turn_to(self, steps: Iterable[StepRecord], *, with_reads: bool = False) -> None:
-        """Be ready for the values of these steps, and forget those of others."""
+    def turn_to(
+        self, steps: Iterable[StepRecord], *, with_reads: bool = False, upto: int | None = None
+    ) -> None:
+        """Be ready for the values of these steps, and forget those of others.
+
+        `upto` is the newest checkpoint that any of them lies in, so that no newer one is read.
+        """
+        self._at = self._run_id if upto is None else f"{self._run_id}@{upto}"
         self._sizes = {
             version: size for step in steps for version, size in _versions(step, with_reads=with_reads)
         }
@@ -70,7 +79,7 @@ class Lookup:
         wanted = (name, version)
         if wanted not in self._read:
             at = self._place.get(wanted)
-            self._read = self._host.debug.recall(self._run_id, [wanted] if at is None else self._stretch(at))
+            self._read = self._host.debug.recall(self._at, [wanted] if at is None else self._stretch(at))
         found = self._read[wanted]
         return Unreadable(found.why) if isinstance(found, UnreadableValue) else found
 

@@ -128,7 +128,8 @@ class DebugCalls:
     async def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
         """Return values as steps wrote them, by whole name and version, also those overwritten since.
 
-        Where one cannot be read, what stands in its place says why.
+        Where one cannot be read, what stands in its place says why. Of A17@512, those up to there; nothing
+        newer is read to find them.
         """
         return await recall(self._runs, run_id, versions)
 

@@ -105,16 +105,16 @@ class RecalledChain:
 async def recall(runs: RunReader, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
     """Return recorded versions of values; where one cannot be read, an `Unreadable`.
 
-    The chain is read back from its end, and only as far as the oldest of them.
+    The chain is read back from its end, or from checkpoint N of RUN@N, and only as far as the oldest of them.
     """
-    row = await runs.row(run_id)
+    row, last = await runs.find(run_id)
     found: dict[Version, Any] = {}
-    last, size = row.checkpoints, _FEW
+    size = _FEW
     while last >= 1 and not found.keys() >= set(wanted):
         first = max(1, last - size + 1)
         records = await stretch(runs, row, first, last)
         left = [version for version in wanted if version not in found]
-        found |= await _among(runs, RecalledChain(runs, run_id, records), left)
+        found |= await _among(runs, RecalledChain(runs, row.run_id, records), left)
         last, size = first - 1 if records else 0, size * 2
     return {
         version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))

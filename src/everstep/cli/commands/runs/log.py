@@ -13,7 +13,7 @@ from everstep.cli.args.options import find_run, json_option, load_option, lookin
 from everstep.cli.commands.runs.checkpoints import nodes_of
 from everstep.cli.commands.runs.list import standing
 from everstep.cli.view.groups import Groups
-from everstep.cli.view.lookup import Lookup, Pages
+from everstep.cli.view.lookup import PAGE, Lookup, Pages
 from everstep.cli.view.spooled import say_waiting, waiting, waiting_rows
 from everstep.cli.view.step_line import said
 from everstep.cli.view.table import Cell, Table, screen_width
@@ -52,6 +52,7 @@ _PAGE = 1000
 @click.command()
 @click.argument("run", metavar="RUN[/PATH]")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N checkpoints.")
+@click.option("--all", "everything", is_flag=True, help=f"Every checkpoint, not only the last {PAGE}.")
 @click.option("--full", is_flag=True, help="List every item of a map, too.")
 @click.option("--graph", is_flag=True, help="Draw the run among its forks and those it comes from.")
 @load_option
@@ -60,6 +61,7 @@ _PAGE = 1000
 def log(
     run: str,
     last: int | None,
+    everything: bool,
     full: bool,
     graph: bool,
     modules: tuple[str, ...],
@@ -69,7 +71,8 @@ def log(
     """Show the checkpoints of a run in order: why each was taken, its steps, and what they did.
 
     The steps of an inner flow stand below it. Those of a map's items are counted in one line, and those that
-    failed are named. With PATH, only the steps inside that flow or item.
+    failed are named. With PATH, only the steps inside that flow or item. Of a long run the last checkpoints
+    are shown, unless all are asked for.
 
     \b
     Example:
@@ -83,28 +86,41 @@ def log(
             "--graph draws whole runs.",
             fix="Leave out --last." if last is not None else "Leave out the path.",
         )
+    if last is not None and everything:
+        raise BadRequest("--last and --all exclude each other.", fix="Leave one of them out.")
     with looking_at(store, modules, as_json=as_json) as host:
         address = find_run(host, run)
         run_id, path = split_run(address)
         if graph:
             _draw(host, run_id, as_json=as_json)
             return
-        found = Pages(host, address, newest=last)
+        newest = last if everything or as_json else last or PAGE
+        found = Pages(host, address, newest=newest)
         if as_json:
             head = {"run_id": run_id, **({"path": path} if path else {})}
             write_json_list(
                 head, "checkpoints", _told(host, run_id, found), lambda: wire(waiting(host, run_id))
             )
             return
+        if last is None and not everything:
+            _say_what_is_left_out(found, address)
         _write(host, run_id, found, full=full or item_of(path) is not None, is_whole=not path)
         with contextlib.suppress(EverstepError):  # said above
             say_waiting(host, run_id, store)
 
 
+def _say_what_is_left_out(pages: Pages, address: str) -> None:
+    for page in pages:
+        earlier = page[0].sequence - 1 if len(page) == PAGE else 0
+        if earlier:
+            said = f"… {count(earlier, 'checkpoint')} before these: everstep log {address} --all"
+            click.secho(said, dim=True)
+
+
 def _told(host: Host, run_id: str, pages: Iterable[list[CheckpointRecord]]) -> Iterator[Wire]:
     lookup = Lookup(host, run_id, ())
     for page in pages:
-        lookup.turn_to(step for record in page for step in record.steps)
+        lookup.turn_to((step for record in page for step in record.steps), upto=page[-1].sequence)
         yield from (wire(RecordInfo.of(record, lookup)) for record in page)
 
 
@@ -153,9 +169,8 @@ class LogRows:
 
     def page(self, records: Sequence[CheckpointRecord]) -> Iterator[list[Cell]]:
         """Yield the rows of the next page."""
-        self._lookup.turn_to(
-            step for r in records for step in r.steps if self._log.full or map_of(step.path) is None
-        )
+        steps = (s for r in records for s in r.steps if self._log.full or map_of(s.path) is None)
+        self._lookup.turn_to(steps, upto=records[-1].sequence if records else None)
         for line in self._log.take(records):
             yield from self._with_head(line)
 
@@ -278,12 +293,12 @@ def _forks(host: Host, run_id: str) -> Iterator[RunInfo]:
 def draw(host: Host, family: Sequence[RunInfo]) -> list[BranchLine]:
     """Draw every run of a family; only the checkpoints that are shown are read."""
     drawn: dict[str, list[BranchLine]] = {}
+    forks: dict[str, dict[int, list[RunInfo]]] = {run.run_id: {} for run in family}
+    for run in family:
+        if run.forked_at is not None and run.parent_run_id in forks:
+            forks[run.parent_run_id].setdefault(run.forked_at, []).append(run)
     for run in reversed(family):
-        forks: dict[int, list[RunInfo]] = {}
-        for other in family:
-            if other.parent_run_id == run.run_id and other.forked_at is not None:
-                forks.setdefault(other.forked_at, []).append(other)
-        drawn[run.run_id] = _draw_run(host, run, forks, drawn)
+        drawn[run.run_id] = _draw_run(host, run, forks[run.run_id], drawn)
     return drawn[family[0].run_id]
 
 

@@ -35,19 +35,22 @@ from everstep.cli.view.text import (
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
 from everstep.client.documents import ShowDocument, queued_in
-from everstep.client.outline import node_at, standing_of
+from everstep.client.outline import node_at, outline, standing_of
 from everstep.client.projection import Items, NodeLine, Projection, inside
 from everstep.codec.wire import wire
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, RunNotFound
 from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode
-from everstep.graph.compile.plan import Plan
+from everstep.graph.compile.plan import Plan, deep_nodes
 from everstep.model.address import plain_of
 from everstep.model.enums import Trigger
 from everstep.model.records import CHANNEL, StepRecord
 from everstep.model.waits import WaitOpened
 from everstep.results import RunInfo, RunState
 
+RECENT = 2000
+"""Of so many checkpoints, and two more for each node, everything is read; of those before them only how the
+run stood."""
 _GLYPHS = {
     Status.COMPLETED: "✓",
     Status.FAILED: "✗",
@@ -61,7 +64,11 @@ _GLYPHS = {
 @click.command()
 @click.argument("run_id", metavar="RUN[/PATH]")
 @click.argument("step", metavar="[STEP]", required=False)
-@click.option("--full", is_flag=True, help="Show long values whole, and list every item of a map.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Long values, every item of a map, and a long run: each whole.",
+)
 @load_option
 @store_option
 @json_option
@@ -106,7 +113,8 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
     if info.needs_repair is not None and not as_json:
         status = click.style(standing(info), fg="red" if info.is_damaged else None, bold=True)
         click.echo(f"{click.style(run_id, bold=True)}  {status}")
-    told, state = projected(host, run_id), host.state(run_id)
+    state = host.state(run_id)
+    told, since = projected(host, run_id, state, whole=whole or as_json)
     stands = standing_of(told, state)
     nodes, pending, coming, waiting = stands
     waits = waits_of(host, run_id)
@@ -127,9 +135,13 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_json(wire(document))
         return
     _write_head(info, state, told, is_known=info.needs_repair is not None)
+    if since:
+        newest = f"the newest {count(info.checkpoints - since, 'checkpoint')}"
+        _write_line("counted", f"attempts, times and who did what: of {newest}; of all with --full")
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}
     lookup = Lookup(host, run_id, ())
-    for text in _node_lines(nodes, places, state.plan, lookup, whole=whole):
+    older = "its steps are older" if since else "its checkpoints were removed"
+    for text in _node_lines(nodes, places, state.plan, lookup, older, whole=whole):
         click.echo(text)
     if waits:
         click.secho("waits for", dim=True)
@@ -142,12 +154,28 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
-def projected(host: Host, run_id: str) -> Projection:
-    """Read a run page by page; no more than a page of its records is held."""
-    told = Projection()
-    for page in Pages(host, run_id):
+def projected(host: Host, run_id: str, state: RunState, *, whole: bool) -> tuple[Projection, int]:
+    """Read a run page by page; no more than a page of its records is held.
+
+    Unless it is wanted whole, of a long run only the newest checkpoints are read, and how it stood before
+    them is known from its state. Also return the checkpoint behind which they begin, or 0.
+    """
+    told, count = Projection(), sum(1 for _ in deep_nodes(state.plan))
+    since = 0 if whole else max(0, state.sequence - RECENT - 2 * count)
+    if since:
+        try:
+            before = host.state(run_id, since)
+        except RunNotFound:  # it was removed
+            since = 0
+        else:
+            told.take(host.history(run_id, after=0, count=1))  # who started it
+            order = {place.name: k for k, place in enumerate(outline(state.plan))}
+            nodes = sorted(before.nodes.items(), key=lambda node: order.get(plain_of(node[0]), len(order)))
+            told.begin(dict(nodes), before.opened)
+            told.cursor = since
+    for page in Pages(host, run_id, after=since):
         told.take(page)
-    return told
+    return told, since
 
 
 def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: bool) -> None:
@@ -178,11 +206,21 @@ def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: b
         name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
         lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."
     for name, text in (*lines.items(), *guard_lines(state.guards)):
-        click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
+        _write_line(name, text)
+
+
+def _write_line(name: str, text: str) -> None:
+    click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
 
 def _node_lines(
-    nodes: Sequence[NodeLine], places: Mapping[str, str], plan: Plan, lookup: Lookup, *, whole: bool
+    nodes: Sequence[NodeLine],
+    places: Mapping[str, str],
+    plan: Plan,
+    lookup: Lookup,
+    older: str,
+    *,
+    whole: bool,
 ) -> list[str]:
     rows = []
     for line in nodes:
@@ -200,7 +238,7 @@ def _node_lines(
                 Cell(f"  {glyph}", colour),
                 Cell(indent + name),
                 Cell(duration(line.seconds) if line.seconds else "", dim=True),
-                Cell(_note(line, place, plan, lookup), dim=line.last is None and not place),
+                Cell(_note(line, place, plan, lookup, older), dim=line.last is None and not place),
             ]
         )
         rows += _failed_items(line, f"{indent}  ", whole=whole)
@@ -222,7 +260,7 @@ def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell
     return rows
 
 
-def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
+def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup, older: str) -> str:
     node = node_at(plan, line.name)
     kind = members_of(node) if isinstance(node, JoinNode) else ""
     if "/" not in line.name and plan.index.get(line.name) in plan.tasks:
@@ -230,7 +268,7 @@ def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
     parts = [kind] if kind else []
     if line.last is None and line.removed:
         visits = f"×{line.removed}, " if line.removed > 1 else ""
-        return ", ".join([*parts, place or f"{visits}its checkpoints were removed"])
+        return ", ".join([*parts, place or f"{visits}{older}"])
     if line.last is None:
         return ", ".join([*parts, place or "not reached"])
     if line.visits > 1:
