@@ -4,11 +4,11 @@
 
 Each section measures the same work at three sizes. The exponent is log(t2/t1) / log(n2/n1) from the second
 size to the third: 0 is flat, 1 is linear. Times are of the processor and the best of a few, so that they hold
-on a busy machine; memory is the peak of a process of its own, less what it had before. Without `--long` the
-sizes are small, so that all of it takes less than a minute.
+on a busy machine; memory is by how much a process of its own grows. Without `--long` the sizes are small, so
+that all of it takes less than a minute.
 
-A section is a function that yields `Measured`; `SECTIONS` has them by name. What must hold is next to each
-figure: `flat`, or `linear`.
+A section measures one size and returns its figures by name; `SECTIONS` says in which unit each is and what it
+must be: flat or linear.
 """
 
 from __future__ import annotations
@@ -31,26 +31,24 @@ from typing import Any, NamedTuple
 from everstep import END, Flow, Host, ifelse, node, validate
 
 FLAT, LINEAR = "flat", "linear"
-_ROOM = {FLAT: 0.15, LINEAR: 1.15}
-"""How large an exponent may be before it counts as more."""
+_MOST = {FLAT: 0.15, LINEAR: 1.15}
+"""How large an exponent may be before it is marked."""
 
 
-class Measured(NamedTuple):
-    """One figure at several sizes."""
+class Section(NamedTuple):
+    """What is measured at each of some sizes."""
 
-    what: str
-    unit: str
-    wanted: str
-    by_size: Mapping[int, float]
+    measure: Callable[[int], Mapping[str, float]]
+    figures: Mapping[str, tuple[str, str]]
+    """By name: the unit, and how it may grow."""
+    small: tuple[int, ...]
+    real: tuple[int, ...]
 
-    @property
-    def exponent(self) -> float:
-        (n1, v1), (n2, v2) = sorted(self.by_size.items())[-2:]
-        return math.log(max(v2, 1e-9) / max(v1, 1e-9)) / math.log(n2 / n1)
 
-    @property
-    def holds(self) -> bool:
-        return self.exponent <= _ROOM[self.wanted]
+def exponent(by_size: Mapping[int, float]) -> float:
+    """Return how a figure grows from the second largest size to the largest."""
+    (n1, v1), (n2, v2) = sorted(by_size.items())[-2:]
+    return math.log(max(v2, 1e-9) / max(v1, 1e-9)) / math.log(n2 / n1)
 
 
 def cpu(work: Callable[[], Any], times: int = 1) -> float:
@@ -65,10 +63,17 @@ def cpu(work: Callable[[], Any], times: int = 1) -> float:
 
 
 @contextmanager
-def opened(folder: Path, name: str = "runs") -> Iterator[Host]:
+def opened(folder: Path) -> Iterator[Host]:
     """Open a store whose commits are not synced: what is measured is the work, not the disk."""
-    with Host(f"sqlite:///{folder}/{name}.db?synchronous=off") as host:
+    with Host(f"sqlite:///{folder}/runs.db?synchronous=off") as host:
         yield host
+
+
+@contextmanager
+def fresh() -> Iterator[Path]:
+    """Make a folder that goes away."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def peak(work: Callable[..., Any], *arguments: Any) -> float:
@@ -84,17 +89,21 @@ def peak(work: Callable[..., Any], *arguments: Any) -> float:
 
 
 def _grown(pipe: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def now() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
     gc.collect()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = now()
     work(*arguments)
-    pipe.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    most = max(now(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    pipe.send((most - before) / 2**20)
 
 
 class Stopped(BaseException):
     """Ends a drive as Ctrl-C would: the run can go on."""
 
 
-# -- a run of many steps ------------------------------------------------------------------------------------
+# -- a run of many steps --
 
 
 @ifelse(when_true="count", when_false=END, effects="pure")
@@ -115,12 +124,12 @@ def looping(stop: int | None = None, called: Callable[[], None] = lambda: None) 
     return Flow("loop", [count, more], entry="count", durability="strong", max_steps=1 << 40)
 
 
-def _drive_steps(folder: Path, n: int) -> None:
+def drive_steps(folder: Path, n: int) -> None:
     with opened(folder) as host, suppress(Stopped):
         host.run(looping(n // 2 - 1), {"i": 0, "n": n}, run_id="r")
 
 
-def _resume(folder: Path, n: int) -> float:
+def resume(folder: Path, n: int) -> float:
     """Return the time from opening the store to the first call."""
     ended: list[float] = []
     flow = looping(n // 2 - 1, lambda: ended.append(time.process_time()))
@@ -131,72 +140,45 @@ def _resume(folder: Path, n: int) -> float:
     return (ended[0] - began) * 1000
 
 
-def steps(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def steps(n: int) -> dict[str, float]:
     """A run of so many steps, each a commit."""
-    figures: dict[str, dict[int, float]] = {}
-
-    def note(what: str, n: int, value: float) -> None:
-        figures.setdefault(what, {})[n] = value
-
-    for n in sizes:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            note("memory", n, peak(_drive_steps, folder, n))
-            note("bytes", n, (folder / "runs.db").stat().st_size / n)
-            note("resume", n, min(_resume(folder, n) for _ in range(5)))
-            with opened(folder) as host:
-                newest = host.info("r").checkpoints
-                reads: dict[str, Callable[[], Any]] = {
-                    "newest page": lambda: host.history("r", count=50),
-                    "page": lambda: host.history("r", count=50, after=newest // 2),
-                    "page of steps": lambda: host.debug.steps("r", after=newest // 2, limit=50),
-                    "state": lambda: host.state("r", at=newest // 2 + 7),
-                    "at a glance": lambda: host.debug.nodes("r"),
-                    "fork": lambda: host.fork("r", at=newest // 2 + 7),
-                }
-                for what, read in reads.items():
-                    note(what, n, cpu(read, 3))
-    yield Measured("memory while it is driven", "MB", FLAT, figures["memory"])
-    yield Measured("bytes kept a step", "B", FLAT, figures["bytes"])
-    yield Measured("resume to the first call", "ms", FLAT, figures["resume"])
-    yield Measured("newest 50 checkpoints", "ms", FLAT, figures["newest page"])
-    yield Measured("50 checkpoints in the middle", "ms", FLAT, figures["page"])
-    yield Measured("50 steps in the middle", "ms", FLAT, figures["page of steps"])
-    yield Measured("state in the middle", "ms", FLAT, figures["state"])
-    yield Measured("nodes at a glance", "ms", FLAT, figures["at a glance"])
-    yield Measured("fork in the middle", "ms", FLAT, figures["fork"])
+    with fresh() as folder:
+        found = {"memory while it is driven": peak(drive_steps, folder, n)}
+        found["bytes kept a step"] = (folder / "runs.db").stat().st_size / n
+        found["resume to the first call"] = min(resume(folder, n) for _ in range(5))
+        with opened(folder) as host:
+            newest = host.info("r").checkpoints
+            middle = newest // 2 + 7
+            found["newest 50 checkpoints"] = cpu(lambda: host.history("r", count=50), 3)
+            found["50 checkpoints in the middle"] = cpu(lambda: host.history("r", count=50, after=middle), 3)
+            found["50 steps in the middle"] = cpu(lambda: host.debug.steps("r", after=middle, limit=50), 3)
+            found["state in the middle"] = cpu(lambda: host.state("r", at=middle), 3)
+            found["fork in the middle"] = cpu(lambda: host.fork("r", at=middle), 3)
+            found["all nodes, counted over the whole run"] = cpu(lambda: host.debug.nodes("r"))
+    return found
 
 
-def shell(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def shell(n: int) -> dict[str, float]:
     """Whole processes of the command line on a run of so many steps."""
-    commands = {
-        "log --last 20": ("log", "r", "--last", "20"),
-        "log": ("log", "r"),
-        "show": ("show", "r"),
-        "state": ("state", "r"),
-        "state --at": ("state", "r@{middle}"),
-    }
-    figures: dict[str, dict[int, float]] = {name: {} for name in commands}
-    for n in sizes:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            _drive_steps(folder, n)
-            for name, words in commands.items():
-                figures[name][n] = min(_shell(folder, words, n // 2) for _ in range(2))
-    for name, by_size in figures.items():
-        yield Measured(f"everstep {name}, whole process", "ms", LINEAR if name == "log" else FLAT, by_size)
+    commands = ("log r", "log r --last 20", "show r", "state r", f"state r@{n // 2}")
+    with fresh() as folder:
+        drive_steps(folder, n)
+        store = f"{folder}/runs.db"
+        found = {line.split("@")[0]: min(shell_time(line, store) for _ in range(3)) for line in commands[:4]}
+        return found | {"state r@N": min(shell_time(commands[4], store) for _ in range(3))}
 
 
-def _shell(folder: Path, words: tuple[str, ...], middle: int) -> float:
-    command = [sys.executable, "-m", "everstep", *(word.format(middle=middle) for word in words)]
+def shell_time(line: str, store: str) -> float:
+    """Return the processor time of one command in milliseconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([*command, "--store", f"{folder}/runs.db"], capture_output=True)
+    command = [sys.executable, "-m", "everstep", *line.split(), "--store", store]
+    done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
 
 
-# -- a map of many items, a flow of many nodes ----------------------------------------------------------------
+# -- a map of many items, a flow of many nodes --
 
 
 @node(output="y")
@@ -204,31 +186,26 @@ def item(x: int) -> int:
     return x + 1
 
 
-def _drive_map(folder: Path, n: int) -> None:
-    flow = Flow("mapped", [item.map_over("x")])
+def drive_map(folder: Path, n: int) -> None:
     with opened(folder) as host:
-        assert host.run(flow, {"x": list(range(n))}, run_id="r").status == "completed"
+        result = host.run(Flow("mapped", [item.map_over("x")]), {"x": list(range(n))}, run_id="r")
+        assert result.status == "completed"
 
 
-def mapped(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def mapped(n: int) -> dict[str, float]:
     """A map of so many items."""
-    memory: dict[int, float] = {}
-    driven: dict[int, float] = {}
-    state: dict[int, float] = {}
-    page: dict[int, float] = {}
-    for n in sizes:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            memory[n] = peak(_drive_map, folder, n)
-            (folder / "runs.db").unlink()
-            driven[n] = cpu(lambda n=n, folder=folder: _drive_map(folder, n))  # type: ignore[misc]
-            with opened(folder) as host:
-                state[n] = cpu(lambda host=host: host.state("r"))  # type: ignore[misc]
-                page[n] = cpu(lambda host=host: host.debug.steps("r", after=0, limit=50), 2)  # type: ignore[misc]
-    yield Measured("memory while it is driven", "MB", LINEAR, memory)
-    yield Measured("drive", "ms", LINEAR, driven)
-    yield Measured("state at its end", "ms", LINEAR, state)
-    yield Measured("its first 50 steps", "ms", FLAT, page)
+    with fresh() as folder:
+        memory = peak(drive_map, folder, n)
+    with fresh() as folder:
+        driven = cpu(lambda: drive_map(folder, n))
+        with opened(folder) as host:
+            middle = host.info("r").checkpoints // 2
+            return {
+                "memory while it is driven": memory,
+                "drive": driven,
+                "state at its end": cpu(lambda: host.state("r")),
+                "50 checkpoints in the middle": cpu(lambda: host.history("r", count=50, after=middle), 2),
+            }
 
 
 def chain(n: int) -> Flow:
@@ -237,71 +214,52 @@ def chain(n: int) -> Flow:
     return Flow("chain", nodes, durability="strong", max_steps=n + 10)
 
 
-def nodes(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def nodes(n: int) -> dict[str, float]:
     """A flow of so many nodes, one after the other."""
-    figures: dict[str, dict[int, float]] = {}
-    for n in sizes:
-        with tempfile.TemporaryDirectory() as place, opened(Path(place)) as host:
-            made: list[Flow] = []
-            figures.setdefault("build", {})[n] = cpu(lambda n=n, made=made: made.append(chain(n)), 3)  # type: ignore[misc]
-            figures.setdefault("validate", {})[n] = cpu(lambda made=made: validate(made[-1]))  # type: ignore[misc]
-            figures.setdefault("run", {})[n] = cpu(
-                lambda host=host, made=made: host.run(made[-1], {"v0": 0}, run_id="r")  # type: ignore[misc]
-            )
-            figures.setdefault("state", {})[n] = cpu(lambda host=host: host.state("r"))  # type: ignore[misc]
-        figures.setdefault("bytes", {})[n] = 0.0
-    for what in ("build", "validate", "run", "state"):
-        yield Measured(what, "ms", LINEAR, figures[what])
+    with fresh() as folder, opened(folder) as host:
+        flow = chain(n)
+        return {
+            "build": cpu(lambda: chain(n), 3),
+            "validate": cpu(lambda: validate(flow)),
+            "drive": cpu(lambda: host.run(flow, {"v0": 0}, run_id="r")),
+            "state": cpu(lambda: host.state("r")),
+        }
 
 
-# -- a family of runs -------------------------------------------------------------------------------------------
+# -- a family of runs --
 
 
-def forks(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def forks(n: int) -> dict[str, float]:
     """So many forks of one run."""
-    figures: dict[str, dict[int, float]] = {}
-    flow = chain(20)
-    for n in sizes:
-        with tempfile.TemporaryDirectory() as place, opened(Path(place)) as host:
-            host.run(flow, {"v0": 0}, run_id="r")
-            fork = [""]
-
-            def more_forks(count: int, host: Host = host, fork: list[str] = fork) -> None:
-                for _ in range(count):
-                    fork[0] = host.fork("r", at=10).run_id
-
-            more_forks(n - 20)
-            figures.setdefault("fork", {})[n] = cpu(lambda more=more_forks: more(20)) / 20  # type: ignore[misc]
-            listed = cpu(lambda host=host: host.runs(parent="r", limit=50), 3)  # type: ignore[misc]
-            figures.setdefault("list", {})[n] = listed
-            compared = cpu(lambda host=host, fork=fork: host.debug.diff("r", fork[0]), 3)  # type: ignore[misc]
-            figures.setdefault("compare", {})[n] = compared
-            figures.setdefault("resume", {})[n] = cpu(
-                lambda host=host, fork=fork: host.resume(fork[0], flow)  # type: ignore[misc]
-            )
-            figures.setdefault("gc", {})[n] = cpu(lambda host=host: host.retention.gc())  # type: ignore[misc]
-    for what, wanted in (("fork", FLAT), ("list", FLAT), ("compare", FLAT), ("resume", FLAT), ("gc", LINEAR)):
-        label = {"list": "the newest 50 of them", "gc": "gc of the store", "resume": "drive one"}
-        yield Measured(label.get(what, what), "ms", wanted, figures[what])
+    with fresh() as folder, opened(folder) as host:
+        flow = chain(20)
+        host.run(flow, {"v0": 0}, run_id="r")
+        for _ in range(n - 20):
+            host.fork("r", at=10)
+        made: list[str] = []
+        fork = cpu(lambda: made.extend(host.fork("r", at=10).run_id for _ in range(20))) / 20
+        return {
+            "fork": fork,
+            "the newest 50 of them": cpu(lambda: host.runs(parent="r", limit=50), 3),
+            "compare one with its parent": cpu(lambda: host.debug.diff("r", made[0]), 3),
+            "drive one": cpu(lambda: host.resume(made.pop(), flow), 3),
+            "gc of the store": cpu(lambda: host.retention.gc()),
+        }
 
 
-# -- much state, and tiny steps -----------------------------------------------------------------------------------
+# -- much state, and tiny steps --
 
 
-def state(sizes: tuple[int, ...]) -> Iterator[Measured]:
+def state(n: int) -> dict[str, float]:
     """Tiny steps of a run that has so many bytes of other values."""
-    one: dict[int, float] = {}
-    many: dict[int, float] = {}
-    for n in sizes:
-        one[n] = _tiny_steps({"big": "x" * n})
-        many[n] = _tiny_steps({f"v{k}": "x" * 1000 for k in range(n // 1000)})
-    yield Measured("a step beside one large value", "µs", FLAT, one)
-    yield Measured("a step beside many small values", "µs", FLAT, many)
+    return {
+        "a step beside one large value": tiny_steps({"big": "x" * n}),
+        "a step beside many of 1 kB": tiny_steps({f"v{k}": "x" * 1000 for k in range(n // 1000)}),
+    }
 
 
-def _tiny_steps(besides: Mapping[str, Any], rounds: int = 2000) -> float:
-    """Return the processor time of a step, without what the run costs before its first and behind its last."""
-
+def tiny_steps(besides: Mapping[str, Any], rounds: int = 2000) -> float:
+    """Return the processor time of a step in µs, without what the run costs around its steps."""
     times: list[float] = []
 
     @node(output="i", name="count")
@@ -318,22 +276,71 @@ def _tiny_steps(besides: Mapping[str, Any], rounds: int = 2000) -> float:
         return 0
 
     flow = Flow("tiny", [keep, begin, count, more], durability="strong", max_steps=1 << 40)
-    with tempfile.TemporaryDirectory() as place, opened(Path(place)) as host:
+    with fresh() as folder, opened(folder) as host:
         gc.collect()
         host.run(flow, {**besides, "n": rounds}, run_id="r")
     return (times[-1] - times[rounds // 10]) / (rounds * 9 // 10) / 2 * 1e6
 
 
-Section = Callable[[tuple[int, ...]], Iterator[Measured]]
-SECTIONS: dict[str, tuple[Section, tuple[int, ...], tuple[int, ...]]] = {
-    "steps": (steps, (500, 2_000, 8_000), (10_000, 100_000, 1_000_000)),
-    "shell": (shell, (500, 2_000, 8_000), (1_000, 10_000, 100_000)),
-    "map": (mapped, (500, 1_000, 2_000), (2_000, 20_000, 200_000)),
-    "nodes": (nodes, (250, 500, 1_000), (200, 2_000, 20_000)),
-    "forks": (forks, (50, 100, 200), (50, 500, 5_000)),
-    "state": (state, (50_000, 500_000, 2_000_000), (500_000, 5_000_000, 50_000_000)),
+SECTIONS: dict[str, Section] = {
+    "steps": Section(
+        steps,
+        {
+            "memory while it is driven": ("MB", FLAT),
+            "bytes kept a step": ("B", FLAT),
+            "resume to the first call": ("ms", FLAT),
+            "newest 50 checkpoints": ("ms", FLAT),
+            "50 checkpoints in the middle": ("ms", FLAT),
+            "50 steps in the middle": ("ms", FLAT),
+            "state in the middle": ("ms", FLAT),
+            "fork in the middle": ("ms", FLAT),
+            "all nodes, counted over the whole run": ("ms", LINEAR),
+        },
+        (500, 2_000, 8_000),
+        (10_000, 100_000, 1_000_000),
+    ),
+    "shell": Section(
+        shell,
+        dict.fromkeys(("log r", "log r --last 20", "show r", "state r", "state r@N"), ("ms", FLAT)),
+        (500, 2_000, 4_000),
+        (1_000, 10_000, 100_000),
+    ),
+    "map": Section(
+        mapped,
+        {
+            "memory while it is driven": ("MB", LINEAR),
+            "drive": ("ms", LINEAR),
+            "state at its end": ("ms", LINEAR),
+            "50 checkpoints in the middle": ("ms", FLAT),
+        },
+        (500, 1_000, 2_000),
+        (2_000, 20_000, 200_000),
+    ),
+    "nodes": Section(
+        nodes,
+        dict.fromkeys(("build", "validate", "drive", "state"), ("ms", LINEAR)),
+        (250, 500, 1_000),
+        (200, 2_000, 20_000),
+    ),
+    "forks": Section(
+        forks,
+        {
+            "fork": ("ms", FLAT),
+            "the newest 50 of them": ("ms", FLAT),
+            "compare one with its parent": ("ms", FLAT),
+            "drive one": ("ms", FLAT),
+            "gc of the store": ("ms", LINEAR),
+        },
+        (50, 100, 200),
+        (50, 500, 5_000),
+    ),
+    "state": Section(
+        state,
+        {"a step beside one large value": ("µs", FLAT), "a step beside many of 1 kB": ("µs", FLAT)},
+        (50_000, 500_000, 2_000_000),
+        (500_000, 5_000_000, 50_000_000),
+    ),
 }
-"""Each section with its small sizes and its real ones."""
 
 
 def main() -> None:
@@ -343,31 +350,32 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     for name in asked.only.split(","):
-        section, small, real = SECTIONS[name]
-        sizes = real if asked.long else small
-        print(f"\n{name}: {section.__doc__}", file=sys.stderr)
-        if not asked.json:
-            print(f"\n| {name} | {' | '.join(f'{n:,}' for n in sizes)} | exponent | wanted |")
-            print("|---|" + "---|" * (len(sizes) + 2))
-        for found in section(sizes):
-            if asked.json:
-                told = {"section": name, **found._asdict(), "exponent": round(found.exponent, 2)}
-                print(json.dumps(told), flush=True)
-                continue
-            values = " | ".join(_shown(value, found.unit) for _, value in sorted(found.by_size.items()))
-            mark = "" if found.holds else " **more**"
-            line = f"| {found.what} | {values} | {found.exponent:.2f}{mark} | {found.wanted} |"
-            print(line, flush=True)
+        section = SECTIONS[name]
+        sizes = section.real if asked.long else section.small
+        by_size = {n: section.measure(n) for n in sizes}
+        found = {figure: {n: by_size[n][figure] for n in sizes} for figure in section.figures}
+        if asked.json:
+            print(json.dumps({"section": name, "figures": found}), flush=True)
+        else:
+            write(name, section, found)
 
 
-def _shown(value: float, unit: str) -> str:
-    return (
-        f"{value:,.0f} {unit}"
-        if value >= 100
-        else f"{value:.2g} {unit}"
-        if value < 10
-        else f"{value:.0f} {unit}"
-    )
+def write(name: str, section: Section, found: Mapping[str, Mapping[int, float]]) -> None:
+    """Print the figures of a section as a table."""
+    sizes = next(iter(found.values()))
+    print(f"\n{section.measure.__doc__}\n")
+    print(f"| {name} | {' | '.join(f'{n:,}' for n in sizes)} | exponent | may be |")
+    print("|---|" + "---|" * (len(sizes) + 2))
+    for figure, (unit, wanted) in section.figures.items():
+        grows = exponent(found[figure])
+        mark = " (more)" if grows > _MOST[wanted] else ""
+        values = " | ".join(f"{shown(value)} {unit}" for value in found[figure].values())
+        print(f"| {figure} | {values} | {grows:.2f}{mark} | {wanted} |", flush=True)
+
+
+def shown(value: float) -> str:
+    """Return a number with two or three digits that count."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 if __name__ == "__main__":
