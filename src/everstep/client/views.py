@@ -15,7 +15,6 @@ from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
-from everstep.model.address import Part, plain_of
 from everstep.model.bundles import SET_ASIDE
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import WorkerRow
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from everstep.client.guards import RunGuards
     from everstep.codec import notes
     from everstep.engine.keyframe import snapshot
+    from everstep.model.address import Part, plain_of
     from everstep.runtime.drive.external_channel import is_elsewhere
     from everstep.runtime.integrity.findings import Fallback
     from everstep.runtime.lineage import Link
@@ -56,6 +56,7 @@ else:
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
     is_elsewhere = on_demand("everstep.runtime.drive.external_channel:is_elsewhere")
+    plain_of = on_demand("everstep.model.address:plain_of")
 
 
 class Values(Mapping[str, Any]):

@@ -23,7 +23,6 @@ from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.records import SCHEMA_VERSION, CheckpointRecord, Stored, Written
 
 _encoder = msgspec.msgpack.Encoder()
-_headers = msgspec.msgpack.Decoder(CheckpointRecord)
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -41,8 +40,20 @@ _PAYLOADS, _NOTES = 4, 5
 """The places of payloads and notes in an envelope; what a later release puts behind them is kept.
 
 Notes are who did something and why where records are encrypted. Releases that know of none pass them by."""
-_envelopes = msgspec.msgpack.Decoder(_Envelope)
 _anything = msgspec.msgpack.Decoder()
+
+
+# Made when a record is first read, as to look at all its types takes a while, and many processes only write.
+
+
+@cache
+def _headers() -> msgspec.msgpack.Decoder[CheckpointRecord]:
+    return msgspec.msgpack.Decoder(CheckpointRecord)
+
+
+@cache
+def _envelopes() -> msgspec.msgpack.Decoder[_Envelope]:
+    return msgspec.msgpack.Decoder(_Envelope)
 
 
 class OpenRecord(msgspec.Struct, frozen=True):
@@ -106,7 +117,7 @@ def _record(envelope: _Envelope, checkpoint_id: str) -> CheckpointRecord:
     if envelope.version == 1:
         record = _read_version_1(envelope.header)
     else:
-        record = _headers.decode(envelope.header)
+        record = _headers().decode(envelope.header)
         force_setattr(record, "checkpoint_id", checkpoint_id)  # it was made just here
     force_setattr(record, "version", envelope.version)
     return record
@@ -159,7 +170,7 @@ def with_payloads(body: bytes, payloads: Sequence[bytes], notes: Sequence[bytes]
 
 def read_checked(body: bytes, checkpoint_id: str) -> OpenRecord:
     """Return a record whose digest was checked before."""
-    envelope = _envelopes.decode(body)
+    envelope = _envelopes().decode(body)
     record = _record(envelope, checkpoint_id)
     return OpenRecord(record, envelope.digest, envelope.payloads, envelope.notes)
 
@@ -177,7 +188,7 @@ def _opened(body: bytes, where: str) -> _Envelope:
     if body == LOST:
         raise StateCorrupted(f"{where} cannot be read: its place in the log is missing or damaged.")
     try:
-        envelope = _envelopes.decode(body)
+        envelope = _envelopes().decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
         newer = _version_of(body)
         if newer is not None and newer > SCHEMA_VERSION:  # whose envelope may be another

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import msgspec
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
@@ -69,7 +71,7 @@ class Collecting(Protocol):
     async def one(self, row: RunRow, rank: int) -> None: ...
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, frozen=True):
     before: str | None
     rank: int
 

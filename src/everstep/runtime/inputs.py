@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputsDiffer
@@ -40,7 +42,7 @@ else:
 log = logging.getLogger("everstep")
 
 
-class Given(NamedTuple):
+class Given(msgspec.Struct, frozen=True):
     """The values that a run is started with, and its place among those that wait for a worker."""
 
     inputs: Mapping[str, Any] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,14 +14,19 @@ from everstep.engine.state import RunState
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import deep_nodes
-from everstep.model.address import plain_of
 from everstep.model.budgets import spelled
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, FlowFrontier
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.model.address import plain_of
+else:
+    plain_of = on_demand("everstep.model.address:plain_of")
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from everstep.engine.leases import beside, is_hopeless
 from everstep.engine.state import START, RunState
@@ -82,7 +84,7 @@ _PATIENCE, _LOOK = 30.0, 0.005
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
 
 
-class Ready(NamedTuple):
+class Ready(msgspec.Struct, frozen=True):
     """A run that is claimed and folded, to be driven."""
 
     journal: Journal

@@ -11,8 +11,10 @@ from copy import copy
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
@@ -59,7 +61,7 @@ class Drivable(Protocol):
     def breathe(self) -> None: ...
 
 
-class Cleared(NamedTuple):
+class Cleared(msgspec.Struct, frozen=True):
     """A flow that was found to be without errors."""
 
     durability: Durability

@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 Converts = Mapping[type, Convert]
 
 
-class Column(NamedTuple):
+class Column(msgspec.Struct, frozen=True):
     """One column: what it is called, which field of the struct it keeps, and what that is."""
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
@@ -34,7 +34,7 @@ class Spent:
             yield from self._written.__await__()
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """A visit that a node asked for."""
 
     node: str

@@ -6,8 +6,9 @@ The decorators, the checks of a node, the reader and the writer of the IR and a 
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 
 from everstep.errors import BadRequest
@@ -55,7 +56,7 @@ Check = Callable[[Any, str, str], Any]
 """Returns a value as a node keeps it, given the option's and the node's name, or raises `BadRequest`."""
 
 
-class Spec(NamedTuple):
+class Spec(msgspec.Struct, frozen=True):
     """What is to be known of an option."""
 
     check: Check

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from everstep.errors import NotInAtomic
 from everstep.graph.author.wait_options import OPTIONS as WAIT_OPTIONS
 from everstep.model.enums import Persist
@@ -57,7 +59,7 @@ class Of(StrEnum):
     CONTEXT = "Context"
 
 
-class Refusal(NamedTuple):
+class Refusal(msgspec.Struct, frozen=True):
     """Why an option is refused in a place, and what to do instead."""
 
     verdict: OptionVerdict
@@ -88,7 +90,7 @@ class Option(NamedTuple):
         return OptionVerdict.WORKS if refusal is None else refusal.verdict
 
 
-class Inside(NamedTuple):
+class Inside(msgspec.Struct, frozen=True):
     """A flow that is a node of another."""
 
     flow: Any

@@ -7,7 +7,9 @@ keep of a wait, and the page of what works where all go by it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import Span, moment_of, span_of
@@ -19,7 +21,7 @@ NAMES: Final = {"type": ["string", "array"], "items": TEXT}
 FLAG: Final = {"type": "boolean"}
 
 
-class Argument(NamedTuple):
+class Argument(msgspec.Struct, frozen=True):
     """What is to be known of an argument of a wait."""
 
     schema: Mapping[str, Any] | None = None
@@ -95,7 +97,7 @@ class Wait:
 def _arguments() -> Iterator[tuple[str, Argument]]:
     for field in fields(Wait):
         for about in getattr(field.type, "__metadata__", ()):
-            yield field.name, about._replace(unsaid=field.default)
+            yield field.name, msgspec.structs.replace(about, unsaid=field.default)
     yield "duration", Argument(names_value=True, read=span_of)
 
 

@@ -81,7 +81,7 @@ class StepWatcher(NamedTuple):
     written: Callable[[], None]
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """Which run of which flow."""
 
     run_id: str

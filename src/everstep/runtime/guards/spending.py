@@ -8,18 +8,24 @@ from concurrent.futures import Future
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from everstep.engine import decide
 from everstep.errors import LeaseLost
 from everstep.graph.author.context import Spent
-from everstep.graph.author.guards import check_known
 from everstep.model.enums import Trigger
 from everstep.model.ledger import Guarded
 from everstep.model.records import StepRecord
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.flushing import LateFlush
 from everstep.runtime.drive.invoke import Call, soon
+
+if TYPE_CHECKING:
+    from everstep.graph.author.guards import check_known
+else:
+    check_known = on_demand("everstep.graph.author.guards:check_known")
+
 
 News = tuple[Trigger, dict[str, Any]]
 """Why a checkpoint is due, and what it says."""

@@ -12,8 +12,9 @@ import hashlib
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 
@@ -21,7 +22,6 @@ from everstep.errors import StateCorrupted, StoreError, StoreNotWritable
 from everstep.ports.store import Commit
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Commit)
 _LENGTH = 8
 _SUM = 8
 _HEAD = _LENGTH + 2 * _SUM
@@ -29,7 +29,12 @@ _HEAD = _LENGTH + 2 * _SUM
 SUFFIX = ".spool"
 
 
-class _Frame(NamedTuple):
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[Commit]:
+    return msgspec.msgpack.Decoder(Commit)
+
+
+class _Frame(msgspec.Struct, frozen=True):
     end: int
     """Where the next one begins."""
     body: bytes
@@ -73,7 +78,7 @@ class Spool:
         path = self.path(run_id)
         try:
             for frame in _frames(path):
-                commit = _decoder.decode(frame.body)
+                commit = _decoder().decode(frame.body)
                 if commit.run_id != run_id:
                     raise _damaged(path, f"it holds a checkpoint of run {commit.run_id!r}")
                 yield commit
