@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,10 @@ from everstep.stores.tables import RUNS, TOMBSTONES, WAITS, Converts, FoundRun, 
 
 SPAN = 1 << 32
 """How many positions each run has in the table of checkpoints."""
+LARGE_STRUCTURE = 16 << 10
+"""From how many bytes on the structure of a flow is compressed: 0.1 reads only what is not."""
+_LARGEST_STRUCTURE = 1 << 28
+"""How much becomes of one at most: no flow is that large, but an altered file may say anything."""
 MOST_RUNS = 1 << 31
 """A run's number and a position of its own must fit into one integer of SQLite's."""
 
@@ -25,6 +30,21 @@ def stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stu
     if is_stub:
         return StoredRecord(sequence, str(checkpoint_id), False, b"", whole)
     return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
+
+
+def packed_structure(blueprint: bytes) -> bytes:
+    """Return the structure of a flow as it is kept, once per hash: JSON, compressed if it is large."""
+    return blueprint if len(blueprint) < LARGE_STRUCTURE else zlib.compress(blueprint, 1)
+
+
+def read_structure(kept: bytes) -> bytes:
+    """Return the structure of a flow as JSON; what cannot be read is left as it is, and its hash tells."""
+    if kept[:1] == b"{":
+        return kept
+    try:
+        return zlib.decompressobj().decompress(kept, _LARGEST_STRUCTURE)
+    except zlib.error:
+        return kept
 
 
 def run_values(row: RunRow, epoch: int) -> tuple[Any, ...]:

@@ -28,8 +28,8 @@ T = TypeVar("T")
 _HERE = Path(__file__).parent
 APPLICATION_ID = 0x65766572
 """'ever', so that another program's file is not taken for ours."""
-PAGE_SIZE = 8192
-"""Two or three 1 KiB records to a 4 KiB page leave a third of it empty."""
+PAGE_SIZE = 4096
+"""Of new files. Every commit writes at least one page to the log, and each empty index has one."""
 BUSY_MS = 10_000
 HURRY_MS = 1_000
 """Busy timeout; the shorter one when the commit can be spooled."""

@@ -13,7 +13,7 @@ from everstep.ports.restoring import (
     wait_is_taken,
 )
 from everstep.stores.columns import check_run
-from everstep.stores.sqlite.columns import SPAN, run_row, run_values, wait_values
+from everstep.stores.sqlite.columns import SPAN, packed_structure, run_row, run_values, wait_values
 from everstep.stores.sqlite.database import rows
 
 MOST = 10**9 - 2**16
@@ -47,8 +47,8 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
         db.execute(sql["first_put"], kept)
     for wait in run.waits:
         db.execute(sql["open_wait"], wait_values(wait, key))
-    for blueprint in run.blueprints:
-        db.execute(sql["keep_blueprint"], blueprint)
+    for flow_hash, blueprint in run.blueprints:
+        db.execute(sql["keep_blueprint"], (flow_hash, packed_structure(blueprint)))
     return Restored.RESTORED
 
 

@@ -42,7 +42,15 @@ from everstep.ports.store import (
 )
 from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, read_removal, read_worker, to_int
-from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, run_row, run_values, tombstone
+from everstep.stores.sqlite.columns import (
+    MOST_RUNS,
+    SPAN,
+    packed_structure,
+    read_structure,
+    run_row,
+    run_values,
+    tombstone,
+)
 from everstep.stores.sqlite.database import (
     brief_patience,
     explain,
@@ -182,7 +190,7 @@ class SqliteStore:
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
-        self._db.execute(self._sql["keep_blueprint"], (to.flow_hash, to.blueprint))
+        self._db.execute(self._sql["keep_blueprint"], (to.flow_hash, packed_structure(to.blueprint)))
         self._db.execute(self._sql["adopt"], (key, to.flow_version, to.flow_hash, sequence))
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
@@ -232,7 +240,7 @@ class SqliteStore:
         position = key * SPAN + commit.sequence
         db.execute(sql["first_put"], (position, commit.checkpoint_id, commit.keyframe, commit.body))
         if a.flow_hash not in self._known_flows:
-            db.execute(sql["keep_blueprint"], (a.flow_hash, a.blueprint))
+            db.execute(sql["keep_blueprint"], (a.flow_hash, packed_structure(a.blueprint)))
             self._known_flows.add(a.flow_hash)
         self._keys[commit.run_id] = key
         self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
@@ -459,7 +467,7 @@ class SqliteStore:
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         for (structure,) in self._execute("blueprint", (flow_hash,)):
-            return bytes(structure)
+            return read_structure(bytes(structure))
         return None
 
     async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
@@ -492,7 +500,7 @@ class SqliteStore:
 
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         with self._lock, plainly(self.path):
-            self._db.execute(self._sql["keep_blueprint"], (flow_hash, blueprint))
+            self._db.execute(self._sql["keep_blueprint"], (flow_hash, packed_structure(blueprint)))
             return [h for (h,) in rows(self._db, self._sql["older_structures"], (flow_id, flow_hash))]
 
     async def counts(self) -> Counts:

@@ -21,6 +21,7 @@ from everstep.errors import (
 )
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
+from everstep.stores.sqlite.database import PAGE_SIZE
 from tests.integration.noise import noise
 
 pytestmark = pytest.mark.servers
@@ -513,7 +514,7 @@ class TestSharing:
 def used_bytes(path: Path) -> int:
     database = apsw.Connection(str(path))
     try:
-        return int(database.execute("PRAGMA page_count").fetchone()[0]) * 8192  # type: ignore[index]  # one row
+        return int(database.execute("PRAGMA page_count").fetchone()[0]) * PAGE_SIZE  # type: ignore[index]  # one row
     finally:
         database.close()
 

@@ -25,11 +25,13 @@ from everstep.errors import (
     StateCorrupted,
     StoreError,
 )
+from everstep.graph.compile.plan import hash_of
 from everstep.model.enums import Mode
 from everstep.model.leases import Process
 from everstep.registry import open_store
 from everstep.runtime.events import Event
-from everstep.stores.sqlite.database import APPLICATION_ID, migrate, migrations, open_database
+from everstep.stores.sqlite.columns import LARGE_STRUCTURE
+from everstep.stores.sqlite.database import APPLICATION_ID, migrate, migrations, open_database, page_size
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
 from everstep.testing.conformance.crash import Interruption, Loss, interrupted
@@ -499,3 +501,57 @@ def tell(child: warm.Process, line: str) -> None:
 def hear(child: warm.Process) -> str:
     assert child.stdout is not None
     return str(child.stdout.readline()).strip()
+
+
+def test_new_files_have_small_pages_and_others_keep_theirs(tmp_path: Path) -> None:
+    def pages(name: str) -> int:
+        with closing(open_database(tmp_path / name, synchronous="FULL", create=True)) as connection:
+            return page_size(connection)
+
+    with closing(apsw.Connection(str(tmp_path / "old.db"))) as old:
+        old.execute("PRAGMA page_size = 8192")
+        migrate(old, tmp_path / "old.db")
+    assert (pages("new.db"), pages("old.db")) == (4096, 8192)
+
+
+def test_the_structure_of_a_large_flow_is_kept_compressed_and_read_as_it_was(tmp_path: Path) -> None:
+    @node(output="b")
+    def go(a: int) -> int:
+        return a
+
+    def chain(count: int) -> Flow:
+        return Flow(
+            "chain",
+            [go.with_name(f"n{k}").with_inputs(a=f"v{k}").with_outputs(f"v{k + 1}") for k in range(count)],
+        )
+
+    file = tmp_path / "runs.db"
+    small, large = chain(3), chain(LARGE_STRUCTURE // 70 + 10)
+    with Host(f"sqlite:///{file}") as host:
+        for name, flow in (("small", small), ("large", large)):
+            host.start(flow, {"v0": 1}, run_id=name)
+    with closing(apsw.Connection(str(file))) as connection:
+        kept = {
+            run_id: bytes(structure)
+            for run_id, structure in connection.execute(
+                "SELECT run_id, structure FROM runs JOIN blueprints USING (flow_hash)"
+            )
+        }
+        assert kept["small"] == small.plan.blueprint
+        assert len(kept["large"]) < len(large.plan.blueprint) / 4
+        with Host(f"sqlite:///{file}") as host:  # without the code
+            assert len(host.state("large").plan.nodes) == len(large.plan.nodes)
+        connection.execute(
+            "UPDATE blueprints SET structure = ? WHERE length(structure) > 1000", (b"\x78oops",)
+        )
+    with Host(f"sqlite:///{file}") as host:
+        assert host.state("small")["v0"] == 1
+        with pytest.raises(StateCorrupted, match="structure of flow 'chain' was altered"):
+            host.state("large")
+    with closing(apsw.Connection(str(file))) as connection:  # as 0.1 kept it
+        connection.execute(
+            "UPDATE blueprints SET structure = ? WHERE flow_hash = ?",
+            (large.plan.blueprint, hash_of(large.plan.blueprint)),
+        )
+    with Host(f"sqlite:///{file}") as host:
+        assert host.state("large")["v0"] == 1
