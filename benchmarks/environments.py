@@ -63,7 +63,7 @@ class Environments:
 
     def _wanted(self, system: str) -> list[str]:
         if system == "everstep":
-            return ["-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[postgres]"]
+            return ["-e", f"{ROOT}[postgres]"]
         return ["-r", str(SYSTEMS / f"requirements-{system}.txt")]
 
     def _make(self, place: Path, wanted: list[str]) -> None:

@@ -301,6 +301,7 @@ def _tell_moved(made: table.Table) -> None:
         print("\nThere is no committed table to compare with; --save makes one.")
         return
     changes = list(table.moved(made, committed))
+    print(f"\nThe committed table is of {table.read_about()}.")
     print(
         "\nMoved against the committed table:" if changes else "\nNothing moved against the committed table."
     )

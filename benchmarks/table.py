@@ -165,6 +165,12 @@ def read(file: Path = COMMITTED) -> Table:
     }
 
 
+def read_about(file: Path = COMMITTED) -> str:
+    """Say where the committed table comes from."""
+    told = json.loads(file.read_text(encoding="utf-8"))["about"]
+    return f"Python {told['python']}, {told['rounds']} rounds, {told['machine']}"
+
+
 def write(table: Table, about: Mapping[str, Any], file: Path = COMMITTED) -> None:
     """Commit a table; lines that were not measured this time stay as they were."""
     kept = read(file) | table

@@ -30,6 +30,7 @@ def is_within_budget(costs: Costs) -> None:
         pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", counting.ON)
 def test_work_costs_no_more_than_its_budget(store: str, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(SERVERS[store]) if store in SERVERS else f"{store}:"

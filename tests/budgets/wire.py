@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 SSL_REQUEST = 80877103
 GSS_REQUEST = 80877104
+POLLS = re.compile(r"last_value|pg_locks")
+"""What a worker on PostgreSQL asks while it waits for work: how often is up to the machine. Not counted."""
 
 
 class Dialect(Protocol):
@@ -44,7 +46,8 @@ class Tally:
 class Wire:
     """Passes bytes on between clients and a server.
 
-    A round trip begins with the first byte that a client sends after an answer.
+    A round trip begins when a client asks for something after an answer. To greet a server is none: what is
+    asked on a new connection tells of it.
     """
 
     def __init__(self, url: str) -> None:
@@ -77,14 +80,18 @@ class Wire:
         answered = threading.Event()
         answered.set()
         threading.Thread(target=_answer, args=(client, server, answered), daemon=True).start()
-        said = self._dialect()
+        said, is_new = self._dialect(), False
         with suppress(OSError), server:
             while sent := client.recv(1 << 20):
-                if answered.is_set():
-                    self.trips.note("turns")
+                is_new = is_new or answered.is_set()
                 answered.clear()
                 for asked in said.read(sent):
+                    if POLLS.search(asked):
+                        continue
                     self.asked.note(asked)
+                    if is_new:
+                        self.trips.note("turns")
+                        is_new = False
                 server.sendall(sent)
             _shut(server)
 
