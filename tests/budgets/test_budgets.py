@@ -24,7 +24,8 @@ def is_within_budget(costs: Costs) -> None:
         told = "\n".join(shown(costs, budgets))
         pytest.skip(f"Budgets are for Python {budgets.python}; this is {here}:\n{told}")
     troubles = check(costs, budgets, read_parts())
-    assert not troubles, "\n\n".join(map(str, troubles))
+    if troubles:
+        pytest.fail("\n\n".join(map(str, troubles)), pytrace=False)
     if not Allocations.IS_KNOWN:
         told = "Allocations are counted on x86_64 only: how many there are here is not known."
         pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
