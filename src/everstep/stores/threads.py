@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class Threads:
@@ -31,16 +32,16 @@ class Threads:
             self._pool.shutdown(wait=wait)
 
 
-class Gathered(Generic[T]):
+class Gathered(Generic[K, T]):
     """Questions that are asked in one turn of the event loop, put to the store as one."""
 
-    def __init__(self, ask: Callable[[list[str]], Awaitable[Mapping[str, T]]]) -> None:
+    def __init__(self, ask: Callable[[list[K]], Awaitable[Mapping[K, T]]]) -> None:
         self._ask = ask
-        self._waiting: dict[asyncio.AbstractEventLoop, dict[str, asyncio.Future[T]]] = {}
+        self._waiting: dict[asyncio.AbstractEventLoop, dict[K, asyncio.Future[T]]] = {}
         """By loop, as each thread of a host has its own."""
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def get(self, key: str) -> T:
+    async def get(self, key: K) -> T:
         """Return the answer to one question."""
         loop = asyncio.get_running_loop()
         waiting = self._waiting.setdefault(loop, {})
@@ -55,7 +56,7 @@ class Gathered(Generic[T]):
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _answer(self, waiting: dict[str, asyncio.Future[T]]) -> None:
+    async def _answer(self, waiting: dict[K, asyncio.Future[T]]) -> None:
         try:
             found = await self._ask(list(waiting))
         except BaseException as error:

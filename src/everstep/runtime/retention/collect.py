@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -40,6 +41,8 @@ from everstep.runtime.services import Services
 
 Say = Callable[[str], object]
 _PAGE = 200
+_AT_ONCE = 64
+"""So many runs are looked at side by side where each question takes a round trip, which they share."""
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +118,8 @@ class Collector:
         self._policy = policy
         self._flows = flows
         self._say = say
+        is_believing = isinstance(self._store, BelievingStore)
+        self._at_once = _AT_ONCE if services.store.capabilities.remote and not is_believing else 1
         self.found = Collected(dry_run=dry_run, runs=[], spared=[], abandoned=[], problems=[])
 
     def _add(self, **found: Any) -> None:
@@ -129,19 +134,34 @@ class Collector:
             except StoreError as error:
                 self.found.problems.append(str(error))
                 return self.found
+        batch: list[tuple[RunRow, int]] = []
         async for row in every_run(self._services):
             ranks[row.flow_id] += 1
             if not only or row.run_id in only:
-                await self.one(row, ranks[row.flow_id])
+                batch.append((row, ranks[row.flow_id]))
+            if len(batch) == self._at_once:
+                await self._some(batch)
+                batch = []
             seen = ranks.total()
             if self._say is not None and seen % 1000 == 0:
                 self._say(f"{seen:,} runs looked at")
+        await self._some(batch)
         if not only:
             await self._tombstones()
             await self._artifacts(shared=shared)
             if not self.found.dry_run:
                 self._add(leftovers=await self._store.tidy())
         return self.found
+
+    async def _some(self, batch: Sequence[tuple[RunRow, int]]) -> None:
+        """Apply the rules to runs side by side; what is found is told in their order."""
+        before = (len(self.found.runs), len(self.found.spared), len(self.found.abandoned))
+        await asyncio.gather(*(self.one(row, rank) for row, rank in batch))
+        place = {row.run_id: k for k, (row, _) in enumerate(batch)}
+        removed, spared, abandoned = self.found.runs, self.found.spared, self.found.abandoned
+        removed[before[0] :] = sorted(removed[before[0] :], key=lambda it: place[it.run_id])
+        spared[before[1] :] = sorted(spared[before[1] :], key=lambda it: place[it.run_id])
+        abandoned[before[2] :] = sorted(abandoned[before[2] :], key=place.__getitem__)
 
     async def one(self, row: RunRow, rank: int) -> None:
         """Apply the rules to one run. What cannot be read is left alone, and said."""
@@ -175,7 +195,8 @@ class Collector:
             return
         if await self._has_open_waits(row):
             self._spare(row, "it has a wait that is not closed")
-        elif await has_forks(self._services, row):
+        elif (self.found.dry_run or fate.action is Action.TRIM) and await has_forks(self._services, row):
+            # A store that erases looks for itself.
             self._spare(row, "a fork goes on from it")
         elif self._services.spool.has(row.run_id):
             self._spare(row, "checkpoints of it wait on this machine")
@@ -195,6 +216,8 @@ class Collector:
         return decide(recorded, facts._replace(ttl=begun.ttl), now)
 
     async def _has_open_waits(self, row: RunRow) -> bool:
+        if row.status in (Status.COMPLETED, Status.CANCELLED):
+            return False  # they were closed with its end
         return bool(
             await self._services.store.waits(WaitFilter(run_id=row.run_id, is_unclosed=True, limit=1))
         )

@@ -164,7 +164,9 @@ def rows(connection: Connection, query: str, values: Sequence[Any] = ()) -> list
 def at_once(
     connection: Connection, queries: Sequence[tuple[str, Sequence[Any]]]
 ) -> list[list[tuple[Any, ...]]]:
-    """Run several queries one after the other in one round trip and one transaction."""
+    """Run several queries one after the other; without a pooler, in one round trip and one transaction."""
+    if not connection.prepares or len(queries) == 1:
+        return [rows(connection, query, values) for query, values in queries]
     with connection.pipeline():
         cursors = [connection.execute(query, values, binary=True) for query, values in queries]
     return [cursor.fetchall() for cursor in cursors]

@@ -6,9 +6,12 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 SELECT {schema}.put_6($1, $2, $3, $4);
 
 -- name: records
-SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
-FROM {schema}.runs JOIN {schema}.checkpoints USING (run_key)
-WHERE run_id = $1 AND sequence >= $2 AND ($3::bigint IS NULL OR sequence <= $3) ORDER BY sequence;
+SELECT asked.place, sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS asked (run_id, first, last, place)
+JOIN {schema}.runs USING (run_id), LATERAL (
+    SELECT * FROM {schema}.checkpoints AS c
+    WHERE c.run_key = runs.run_key AND c.sequence >= asked.first AND c.sequence <= asked.last
+    ORDER BY c.sequence) AS own;
 
 -- name: tail
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
@@ -144,8 +147,8 @@ SELECT signal_note FROM {schema}.runs WHERE run_id = $1 AND signal IS NOT NULL;
 -- name: ack
 UPDATE {schema}.runs SET acked_at = coalesce($2::bigint, {schema}.now_1()) WHERE run_id = $1 AND acked_at IS NULL;
 
--- name: blueprint
-SELECT structure FROM {schema}.blueprints WHERE flow_hash = $1;
+-- name: blueprints
+SELECT flow_hash, structure FROM {schema}.blueprints WHERE flow_hash = ANY ($1::text[]);
 
 -- name: keep_blueprint
 INSERT INTO {schema}.blueprints (flow_hash, structure) VALUES ($1, $2) ON CONFLICT DO NOTHING;
@@ -366,24 +369,30 @@ WITH written AS (
 SELECT count(*) FROM written;
 
 -- name: lock_to_erase
-SELECT run_key FROM {schema}.runs WHERE run_id = $1 FOR UPDATE;
+SELECT run_key FROM {schema}.runs WHERE run_id = ANY ($1::text[]) ORDER BY run_key FOR UPDATE;
 
--- name: has_forks
-SELECT EXISTS (SELECT FROM {schema}.runs WHERE parent_run_id = $1);
+-- name: to_erase
+SELECT {run}, EXISTS (SELECT FROM {schema}.runs AS fork WHERE fork.parent_run_id = runs.run_id), {now}
+FROM {schema}.runs WHERE run_id = ANY ($2::text[]);
+
+-- name: forked
+SELECT DISTINCT parent_run_id FROM {schema}.runs WHERE parent_run_id = ANY ($1::text[]);
 
 -- name: bury
 INSERT INTO {schema}.tombstones (run_key, run_id, flow_id, created_at, erased_at, reason, summary)
-SELECT run_key, run_id, flow_id, created_at, $2, $3, $4 FROM {schema}.runs
-WHERE run_key = $1 AND nextval('{schema}.changes') > 0;
+SELECT runs.run_key, run_id, flow_id, created_at, gone.at, gone.reason, gone.summary
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[]) AS gone (run_key, at, reason, summary)
+JOIN {schema}.runs USING (run_key) ORDER BY run_key;
 
 -- name: erase_waits
-DELETE FROM {schema}.waits WHERE run_key = $1;
+DELETE FROM {schema}.waits WHERE run_key = ANY ($1::bigint[]);
 
 -- name: erase_records
-DELETE FROM {schema}.checkpoints WHERE run_key = $1;
+DELETE FROM {schema}.checkpoints WHERE run_key = ANY ($1::bigint[]);
 
--- name: erase_run
-DELETE FROM {schema}.runs WHERE run_key = $1;
+-- name: erase_runs
+WITH gone AS (DELETE FROM {schema}.runs WHERE run_key = ANY ($1::bigint[]) RETURNING run_key)
+SELECT nextval('{schema}.changes'), count(*) FROM gone;
 
 -- name: tombstone
 SELECT {tombstone} FROM {schema}.tombstones WHERE run_id = $1;

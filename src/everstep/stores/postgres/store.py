@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -59,8 +59,13 @@ from everstep.stores.threads import Gathered, Threads
 
 T = TypeVar("T")
 Hashes = list[str]
+Names = list[str]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
+Range = tuple[str, int, int]
+"""A run, and the first and the last sequence of some of its records."""
+LAST = 2**62
+"""Behind every sequence."""
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
@@ -89,7 +94,11 @@ class PostgresStore:
         self._due = PostgresDueRuns(self._sql, self._waits, at.schema)
         self._watch = PostgresWatch(at, self._sql)
         self._threads = Threads(at.pool, "everstep-postgres")
+        self._records = Gathered(self._read_records)
         self._tails = Gathered(self._read_tails)
+        self._blueprints = Gathered(self._read_blueprints)
+        self._forked = Gathered(self._read_forked)
+        self._erasures = Gathered(self._erase_some)
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
         self.artifacts = ArtifactTable(at, self._connections, self._sql, clock)
@@ -142,7 +151,13 @@ class PostgresStore:
         return verdicts
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        return [stored(*row) for row in await self._rows("records", text(run_id), first, last)]
+        return await self._records.get((text(run_id), first, LAST if last is None else last))
+
+    async def _read_records(self, asked: list[Range]) -> dict[Range, list[StoredRecord]]:
+        found: dict[Range, list[StoredRecord]] = {one: [] for one in asked}
+        for place, *record in await self._rows("records", *map(list, zip(*asked, strict=True))):
+            found[asked[place - 1]].append(stored(*record))
+        return found
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
         if at is None:
@@ -327,8 +342,10 @@ class PostgresStore:
         return run_row(found[0]) if found else None
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
-        found = await self._rows("blueprint", text(flow_hash))
-        return found[0][0] if found else None
+        return await self._blueprints.get(text(flow_hash))
+
+    async def _read_blueprints(self, hashes: Hashes) -> dict[str, bytes | None]:
+        return dict.fromkeys(hashes) | dict(await self._rows("blueprints", hashes))
 
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         def introduce(db: Connection) -> Hashes:
@@ -406,33 +423,29 @@ class PostgresStore:
         await self._aside(lambda db: db.execute(self._sql["ack"], (text(run_id), now)))
 
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        told = (text(reason), summary)
-        verdict: Erasure = await self._aside(lambda db: self._erase(db, text(run_id), head, *told))
-        return verdict
+        return await self._erasures.get(ToErase(text(run_id), head, text(reason), summary))
 
-    def _erase(self, db: Connection, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
-        sql = self._sql
+    async def _erase_some(self, asked: list[ToErase]) -> dict[ToErase, Erasure]:
+        verdicts: dict[ToErase, Erasure] = await self._aside(lambda db: self._erase(db, asked))
+        return verdicts
+
+    def _erase(self, db: Connection, asked: Sequence[ToErase]) -> dict[ToErase, Erasure]:
+        sql, run_ids = self._sql, sorted({one.run_id for one in asked})
         with db.transaction():
             # Locked first, and read by the next statement: what others wrote until then is seen.
-            rows(db, sql["lock_to_erase"], (run_id,))
-            found = rows(db, sql["run_now"], (run_id, self._now()))
-            row = run_row(found[0]) if found else None
-            now = found[0][-1] if found else 0
-            verdict = judge_erasure(
-                is_there=row is not None,
-                checkpoints=row.checkpoints if row is not None else 0,
-                head=head,
-                lease=row.lease if row is not None else None,
-                now=to_time(now) or EPOCH,
-                has_forks=bool(rows(db, sql["has_forks"], (run_id,))[0][0]),
-                pinned=row.pinned if row is not None else None,
-            )
-            if verdict is Erasure.ERASED:
-                key = found[0][0]
-                db.execute(sql["bury"], (key, now, reason, summary))
-                for query in ("erase_waits", "erase_records", "erase_run"):
-                    db.execute(sql[query], (key,))
-            return verdict
+            rows(db, sql["lock_to_erase"], (run_ids,))
+            there = {row[1]: row for row in rows(db, sql["to_erase"], (self._now(), run_ids))}
+            verdicts = {one: _judge_erasure(one, there.get(one.run_id)) for one in asked}
+            gone = [one for one, verdict in verdicts.items() if verdict is Erasure.ERASED]
+            if gone:
+                keys = [there[one.run_id][0] for one in gone]
+                at = [there[one.run_id][-1] for one in gone]
+                db.execute(
+                    sql["bury"], (keys, at, [one.reason for one in gone], [one.summary for one in gone])
+                )
+                for query in ("erase_waits", "erase_records", "erase_runs"):
+                    db.execute(sql[query], (keys,))
+            return verdicts
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = await self._rows("tombstone", text(run_id))
@@ -458,7 +471,14 @@ class PostgresStore:
     async def tidy(self, *, limit: int = 1000) -> int:
         return 0
 
+    async def _read_forked(self, run_ids: Names) -> dict[str, bool]:
+        forked = {run_id for (run_id,) in await self._rows("forked", run_ids)}
+        return {run_id: run_id in forked for run_id in run_ids}
+
     async def list(self, wanted: RunFilter) -> list[RunRow]:
+        parent = wanted.parent_run_id
+        if parent is not None and not await self._forked.get(text(parent)):
+            return []  # as of nearly all; clean-up asks of many at once
         found = await self._rows(
             "runs",
             some_text(wanted.flow_id),
@@ -489,3 +509,25 @@ class PostgresStore:
 def _makes_due(commit: Commit) -> bool:
     """True if the run is due, now or at a time it names."""
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)
+
+
+class ToErase(NamedTuple):
+    """A run that is to be erased as it was looked at."""
+
+    run_id: str
+    head: int
+    reason: str
+    summary: bytes | None
+
+
+def _judge_erasure(asked: ToErase, found: Row | None) -> Erasure:
+    row = run_row(found) if found is not None else None
+    return judge_erasure(
+        is_there=row is not None,
+        checkpoints=row.checkpoints if row is not None else 0,
+        head=asked.head,
+        lease=row.lease if row is not None else None,
+        now=(to_time(found[-1]) if found is not None else None) or EPOCH,
+        has_forks=found is not None and found[-2],
+        pinned=row.pinned if row is not None else None,
+    )

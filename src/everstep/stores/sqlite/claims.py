@@ -43,8 +43,8 @@ Way = tuple[str, str, int]
 class SqliteDueRuns:
     """Finds the runs to claim. The caller holds the connection.
 
-    As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
-    to lane, so that a claim reads about as many rows as it claims runs.
+    As long as few runs are due, all of them are looked at. Where there is a crowd, of whichever flows, an
+    index leads from lane to lane of those that are asked for: a claim reads about as many rows as it claims.
     """
 
     def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
@@ -98,7 +98,9 @@ class SqliteDueRuns:
         for kind, way in _KINDS.items():
             few: dict[LaneKey, list[tuple[int, str]]] = {}
             first = self._first(kind, bindings, _LOOK + limit)
-            for run_id, since, priority, flow_id, group in first:
+            for run_id, since, priority, flow_id, group, is_wanted in first:
+                if not is_wanted:
+                    continue
                 at = since if type(since) is int else 0  # of a row that was altered
                 few.setdefault((priority, flow_id, group), []).append((at, run_id))
             for key, runs in few.items():
@@ -117,7 +119,7 @@ class SqliteDueRuns:
 
     def _first(self, kind: str, bindings: Bindings, most: int) -> list[tuple[Any, ...]]:
         with closing(self._db.cursor()) as cursor:
-            return list(islice(cursor.execute(self._sql[kind], bindings), most))
+            return list(islice(cursor.execute(self._sql[kind], (*bindings, most)), most))
 
     def _priorities(self, way: str, flow_id: str) -> Iterator[int]:
         priority = _TOP

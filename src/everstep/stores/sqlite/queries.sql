@@ -263,41 +263,42 @@ WHERE wait_id = ?1 AND status = 'open';
 
 -- name: signalled_runs
 -- Each of these five finds runs that are due, the longest due first: since when, and their lane.
-SELECT run_id, 0, runs.priority, runs.flow_id, runs.run_group FROM runs INDEXED BY runs_signalled
+SELECT run_id, 0, runs.priority, runs.flow_id, runs.run_group, TRUE FROM runs INDEXED BY runs_signalled
 WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)
   AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
-  AND run_id NOT IN (SELECT value FROM json_each(?3));
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
+LIMIT ?4;
 
 -- name: settled_runs
-SELECT run_id, settled_at, runs.priority, runs.flow_id, runs.run_group
+-- Of this and the next two, no more are read than are looked at one by one, whichever flows they are of; the last
+-- column says which of them are wanted.
+SELECT run_id, settled_at, runs.priority, runs.flow_id, runs.run_group,
+       (expires_at IS NULL OR expires_at <= ?1) AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+       AND run_id NOT IN (SELECT value FROM json_each(?3))
 FROM waits INDEXED BY waits_by_wake CROSS JOIN runs USING (run_key)
-WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
-  AND run_id NOT IN (SELECT value FROM json_each(?3))
-ORDER BY settled_at;
+WHERE wake_at = 0 ORDER BY settled_at LIMIT ?4;
 
 -- name: due_runs
-SELECT run_id, wake_at, runs.priority, runs.flow_id, runs.run_group
+SELECT run_id, wake_at, runs.priority, runs.flow_id, runs.run_group,
+       (expires_at IS NULL OR expires_at <= ?1) AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+       AND run_id NOT IN (SELECT value FROM json_each(?3))
 FROM waits INDEXED BY waits_by_wake CROSS JOIN runs USING (run_key)
-WHERE wake_at > 0 AND wake_at <= ?1 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
-  AND run_id NOT IN (SELECT value FROM json_each(?3))
-ORDER BY wake_at;
+WHERE wake_at > 0 AND wake_at <= ?1 ORDER BY wake_at LIMIT ?4;
 
 -- name: expired_runs
-SELECT run_id, expires_at, priority, flow_id, run_group FROM runs INDEXED BY runs_by_lease
+SELECT run_id, expires_at, priority, flow_id, run_group, TRUE FROM runs INDEXED BY runs_by_lease
 WHERE status = 'running' AND expires_at <= ?1
   AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
   AND run_id NOT IN (SELECT value FROM json_each(?3))
-ORDER BY expires_at;
+ORDER BY expires_at LIMIT ?4;
 
 -- name: ownerless_runs
 -- When a lease was given back is not known; an old run is taken for one that has waited long.
-SELECT run_id, created_at, priority, flow_id, run_group FROM runs INDEXED BY runs_by_lease
-WHERE status = 'running' AND expires_at IS NULL
-  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
-  AND run_id NOT IN (SELECT value FROM json_each(?3))
-ORDER BY run_key;
+SELECT run_id, created_at, priority, flow_id, run_group,
+       needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+       AND run_id NOT IN (SELECT value FROM json_each(?3))
+FROM runs INDEXED BY runs_by_lease
+WHERE status = 'running' AND expires_at IS NULL ORDER BY run_key LIMIT ?4;
 
 -- name: ownerless_priority
 -- The next seven go from lane to lane, where there are more such runs than can be looked at.
