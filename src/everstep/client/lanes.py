@@ -176,7 +176,8 @@ class Lanes:
 
     def __init__(self, host: AsyncHost) -> None:
         self.host = host
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._free = [_Lane(host)]
         self._underway: set[Underway] = set()
         self._is_closed = False
@@ -196,7 +197,7 @@ class Lanes:
                 self._give_back(lane, underway)
 
     def _take(self, underway: Underway) -> _Lane:
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise BadRequest("this host is closed.", fix="Open another one.")
             self._underway.add(underway)
@@ -205,7 +206,7 @@ class Lanes:
         return _Lane(self.host.twin())
 
     def _give_back(self, lane: _Lane, underway: Underway) -> None:
-        with self._changed:
+        with self._lock:
             self._free.append(lane)
             self._underway.discard(underway)
             if self._is_closed:

@@ -138,7 +138,7 @@ class RunResult(Values):
         super().__init__(outcome.space, outcome.state.plan, "")
         area = outcome.space.areas.get(CHANNEL, {})
         self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
-        context = EXTENSIONS.results(outcome.state.plan, self._keys)
+        context = EXTENSIONS.results(outcome.state.plan, self._keys) if self._keys else None
         self.is_pipeline = context is not None
         """True for a run of a pipeline, whose values are the keys of its context."""
         self._context = context or set[str]()

@@ -214,6 +214,8 @@ class RunState(Scope):
 
     def stuck(self) -> list[tuple[Scope, int]]:
         """Return what to run when nothing may start and nothing runs, as in loops that overlap."""
+        if not (self.due or self.opened):
+            return []
         return [(scope, i) for scope in self.scopes() for i in oldest(scope)]
 
     def fans(self) -> Iterator[tuple[Scope, int, OpenedVisit]]:

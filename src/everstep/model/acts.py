@@ -42,6 +42,8 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> Act | None:
     """Return who does something and why, checked; none if neither is said."""
+    if by is None and comment is None:
+        return None
     name, why = _checked("by", by, LONGEST_NAME, ""), _checked("comment", comment, LONGEST_COMMENT, _LINES)
     return Act(name, why, how) if name or why else None
 

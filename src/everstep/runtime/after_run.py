@@ -87,6 +87,7 @@ class Afterwards:
         collector: Callable[..., Collecting],
     ) -> None:
         self._policy = policy
+        self._keeps_all = policy.keeps_all
         self._make = make
         self._system = system
         self._collector = collector
@@ -101,6 +102,8 @@ class Afterwards:
 
     def note(self, flow: Flow) -> None:
         """Say that a run of a flow has ended. Returns at once."""
+        if self._keeps_all and flow.retention is None and flow.durability.retain_completed_for is None:
+            return
         policy = flow_policy(self._policy, flow)
         if not (policy.counts or policy.keep_for is not None or policy.completed_for is not None):
             return

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -68,6 +67,26 @@ class Cleared(msgspec.Struct, frozen=True):
     """What it asked for."""
     ready: Flow | None
     """The flow as this host runs it, if not as it is."""
+
+
+class Turn:
+    """`async with` it a run is under way; others that are about to start are let be counted first."""
+
+    def __init__(self, committer: Committer, *, owns_loop: bool) -> None:
+        self._committer = committer
+        self._owns_loop = owns_loop
+
+    async def __aenter__(self) -> None:
+        self._committer.drives += 1
+        if not self._owns_loop:
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                self._committer.drives -= 1
+                raise
+
+    async def __aexit__(self, *failed: object) -> None:
+        self._committer.drives -= 1
 
 
 class Services:
@@ -175,16 +194,9 @@ class Services:
         """Return the page where a wait is answered, if this host knows its own address."""
         return None if token is None or self.base_url is None else f"{self.base_url}/w/{token}"
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Count a run among those under way, and let the others that are about to start be counted too."""
-        self.committer.drives += 1
-        try:
-            if not self.owns_loop:
-                await asyncio.sleep(0)
-            yield
-        finally:
-            self.committer.drives -= 1
+    def turn(self) -> Turn:
+        """Return what counts a run among those under way."""
+        return Turn(self.committer, owns_loop=self.owns_loop)
 
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""

@@ -31,7 +31,6 @@ from everstep.model.waits import WaitRow
 from everstep.on_demand import on_demand
 from everstep.ports.store import Admission, Adoption, Commit, RunRow, Traits, Verdict
 from everstep.runtime.drive.apply import apply
-from everstep.runtime.drive.external_channel import Elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, checkpoint_data, tell
 from everstep.runtime.outage.store_retry import outage, patiently
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
+    from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.outage.outbox import Outbox
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
@@ -319,7 +319,13 @@ class Journal:
         self._advance(record, commit, digest)
 
     def flush_soon(
-        self, trigger: Trigger, metadata: dict[str, Any] | None = None
+        self,
+        trigger: Trigger,
+        metadata: dict[str, Any] | None = None,
+        *,
+        status: Status = _RUNNING,
+        error: ErrorInfo | None = None,
+        changes_status: bool = False,
     ) -> Coroutine[Any, Any, None] | None:
         """Write what is buffered: on the spot if nothing waits for this thread, else return what to await."""
         services, store = self._services, self._services.blocking
@@ -327,9 +333,11 @@ class Journal:
         is_free = services.owns_loop and not (committer.is_busy or committer.drives > 1 or committer.tasks)
         is_plain = self.writes and not (self.is_halted or self._unsure or self.outbox is not None)
         if not (is_free and is_plain) or (self.elsewhere is not None and self.elsewhere.has_changes):
-            return self.flush(trigger, metadata=metadata)
-        record = self._record(trigger, _RUNNING, None, metadata, services.clock.now())
-        commit, digest = self._seal(record, None, None)
+            return self.flush(
+                trigger, status=status, error=error, metadata=metadata, changes_status=changes_status
+            )
+        record = self._record(trigger, status, error, metadata, services.clock.now())
+        commit, digest = self._seal(record, status if changes_status else None, None)
         try:
             if committer.until_timed > 1 and store is not None:
                 committer.until_timed -= 1

@@ -298,6 +298,8 @@ class Drive:
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
+        if not (self._state.due or self._state.opened):
+            return False
         found = starving(self._state.scopes())
         if found is not None:
             self._fail_in(*found)
@@ -333,7 +335,9 @@ class Drive:
             await self._owing.halt(self._services.store)
             return Status.HALTED
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
-        await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
+        pending = self._journal.flush_soon(ended[0], status=ended[1], error=self.failure, changes_status=True)
+        if pending is not None:
+            await pending
         return ended[1]
 
     async def _keep_finished(self) -> None:

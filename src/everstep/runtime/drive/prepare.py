@@ -122,7 +122,7 @@ class Preparer:
         self._arguments = Arguments(space, lambda: run.desk)
         self._missed = {
             prefix + name
-            for prefix, area in space.areas.items()
+            for prefix, area in (space.areas.items() if state.total else ())
             for name in area
             if space.is_missed(name, prefix)
         }

@@ -7,13 +7,19 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from everstep.errors import BadRequest, UnknownNotifier
 from everstep.graph.check.validate import known_aliases
+from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
-from everstep.runtime.waits.tokens import without_tokens
+
+if TYPE_CHECKING:
+    from everstep.runtime.waits.tokens import without_tokens
+else:
+    without_tokens = on_demand("everstep.runtime.waits.tokens:without_tokens")
+
 
 log = logging.getLogger("everstep")
 

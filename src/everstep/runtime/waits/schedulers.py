@@ -17,12 +17,13 @@ from everstep.on_demand import on_demand
 from everstep.ports.durability import Handle, ResumeScheduler, ScheduleState, ScheduleStatus
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
-from everstep.runtime.waits.tokens import refuse_change
 
 if TYPE_CHECKING:
     from everstep.codec.notes import due_anew
+    from everstep.runtime.waits.tokens import refuse_change
 else:
     due_anew = on_demand("everstep.codec.notes:due_anew")
+    refuse_change = on_demand("everstep.runtime.waits.tokens:refuse_change")
 
 
 STORE: Final = ""
