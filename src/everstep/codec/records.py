@@ -69,7 +69,9 @@ def seal(
     record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes], notes: Sequence[bytes] = ()
 ) -> tuple[bytes, bytes]:
     """Return the bytes of a record and its digest. A keyframe also keeps the one before it."""
-    header = _encoder.encode(replace(record, checkpoint_id="", version=SCHEMA_VERSION))
+    if record.version != SCHEMA_VERSION:
+        record = replace(record, version=SCHEMA_VERSION)
+    header = _encoder.encode(replace(record, checkpoint_id=""))
     digest = hashlib.sha256(base_digest + record.checkpoint_id.encode() + header).digest()
     kept = base_digest if record.keyframe else b""
     envelope = (SCHEMA_VERSION, digest, kept, header, payloads)
@@ -101,25 +103,20 @@ class Glance(msgspec.Struct, frozen=True):
 def glance(body: bytes, where: str, checkpoint_id: str = "") -> Glance:
     """Read a record without checking its digest; raises a named error if it cannot be read at all."""
     envelope = _opened(body, where)
-    try:
-        record = _record(envelope, checkpoint_id)
-    except (msgspec.DecodeError, LookupError, ValueError, TypeError, OverflowError) as error:
-        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
-    for step in record.steps:
-        if not step.path or not all(write.name for write in step.writes):
-            raise StateCorrupted(f"{where} cannot be read: a step or a value has no name.")
+    record = _record(envelope, where, checkpoint_id)
     parts = (envelope.digest, envelope.base_digest, envelope.header, envelope.payloads, envelope.notes)
     return Glance(record, *parts)
 
 
-def _record(envelope: _Envelope, checkpoint_id: str) -> CheckpointRecord:
+def _record(envelope: _Envelope, where: str, checkpoint_id: str) -> CheckpointRecord:
     """Return what a header says, whichever version it is of."""
-    if envelope.version == 1:
-        record = _read_version_1(envelope.header)
-    else:
+    try:
+        if envelope.version == 1:
+            return _read_version_1(envelope.header)
         record = _headers().decode(envelope.header)
-        force_setattr(record, "checkpoint_id", checkpoint_id)  # it was made just here
-    force_setattr(record, "version", envelope.version)
+    except (msgspec.DecodeError, LookupError, ValueError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    force_setattr(record, "checkpoint_id", checkpoint_id)  # it was made just here
     return record
 
 
@@ -133,10 +130,12 @@ def unseal(body: bytes, where: str, base_digest: bytes | None, checkpoint_id: st
 
     The id is the one that the store keeps beside the record.
     """
-    seen = glance(body, where, checkpoint_id)
-    if not seen.joins(seen.base_digest if base_digest is None else base_digest):
+    envelope = _opened(body, where)
+    record = _record(envelope, where, checkpoint_id)
+    before = envelope.base_digest if base_digest is None else base_digest
+    if _digest(before, checkpoint_id, envelope.header, envelope.version) != envelope.digest:
         raise _altered(where)
-    return OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
+    return OpenRecord(record, envelope.digest, envelope.payloads, envelope.notes)
 
 
 def look_into(body: bytes, where: str, checkpoint_id: str = "") -> OpenRecord:
@@ -171,7 +170,7 @@ def with_payloads(body: bytes, payloads: Sequence[bytes], notes: Sequence[bytes]
 def read_checked(body: bytes, checkpoint_id: str) -> OpenRecord:
     """Return a record whose digest was checked before."""
     envelope = _envelopes().decode(body)
-    record = _record(envelope, checkpoint_id)
+    record = _record(envelope, "a record", checkpoint_id)
     return OpenRecord(record, envelope.digest, envelope.payloads, envelope.notes)
 
 
@@ -239,7 +238,8 @@ def _newer(where: str, version: int) -> IncompatibleVersion:
 
 
 def _read_version_1(header: bytes) -> CheckpointRecord:
-    return msgspec.convert(_spelled_headers().decode(header), CheckpointRecord, from_attributes=True)
+    record = msgspec.convert(_spelled_headers().decode(header), CheckpointRecord, from_attributes=True)
+    return replace(record, version=1)
 
 
 def read_channel_entry(entry: bytes) -> tuple[tuple[Written, ...], list[bytes]]:

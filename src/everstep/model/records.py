@@ -59,6 +59,10 @@ def _short(names: str) -> dict[str, str]:
     return dict(name.split("=") for name in names.split())
 
 
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+"""A path or a name; a record that is read has none that is empty."""
+
+
 class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Large bytes kept beside the record, named by their digest."""
 
@@ -77,7 +81,7 @@ class Written(
 ):
     """One value a step wrote. Inline bytes travel beside the header, in the order of the writes."""
 
-    name: str
+    name: Name
     version: int
     digest: bytes
     """SHA-256 of the serialized value, before codecs."""
@@ -163,7 +167,7 @@ class StepRecord(
     `outer`, its item 7.
     """
 
-    path: str
+    path: Name
     visit: int = 1
     status: Status = Status.COMPLETED
     attempts: int = 1
