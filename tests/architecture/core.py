@@ -30,7 +30,13 @@ OUTSIDE = (
 )
 
 HELPERS = (
-    *("conformance/conftest.py", "inside_memory.py", "unit/conftest.py", "unit/codec/fuzzing.py"),
+    *(
+        "conformance/conftest.py",
+        "inside_memory.py",
+        "keyframes.py",
+        "unit/conftest.py",
+        "unit/codec/fuzzing.py",
+    ),
     *("integration/conftest.py", "integration/noise.py", "integration/runtime/waits/conftest.py"),
 )
 """What these tests share."""

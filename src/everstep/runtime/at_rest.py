@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from everstep.graph.compile.plan import Plan
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.events import Event
 from everstep.runtime.events import tell as notify
-from everstep.runtime.outage.outbox import drain
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
-from everstep.runtime.waits.announce import call_off
 from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.outage.outbox import drain
+    from everstep.runtime.waits.announce import call_off
+else:
+    call_off = on_demand("everstep.runtime.waits.announce:call_off")
+    drain = on_demand("everstep.runtime.outage.outbox:drain")
 
 
 class RestingRuns:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from everstep.engine.verdict import Judge
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.migrations import Migration
 from everstep.graph.compile.plan import Plan
-from everstep.graph.compile.renaming import Renaming
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
+
+if TYPE_CHECKING:
+    from everstep.engine.verdict import Judge
+    from everstep.graph.compile.renaming import Renaming
+else:
+    Judge = on_demand("everstep.engine.verdict:Judge")
+    Renaming = on_demand("everstep.graph.compile.renaming:Renaming")
 
 
 def is_other(row: RunRow, flow: Flow) -> bool:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.engine.state import RunState
 from everstep.errors import LeaseConflict, RunErased, RunNotFound, StateCorrupted
-from everstep.graph.compile.blueprint import read_plan
 from everstep.graph.compile.plan import Plan, hash_of
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunFilter, RunRow, StoredRecord
-from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.external_channel import fill, is_elsewhere
 from everstep.runtime.judges import Judges
 from everstep.runtime.lineage import Lineage, flows_met
@@ -26,6 +25,13 @@ from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.services import Services
 from everstep.runtime.waits.tokens import looks_like_token
+
+if TYPE_CHECKING:
+    from everstep.graph.compile.blueprint import read_plan
+    from everstep.runtime.drive.channel import ChannelDesk
+else:
+    ChannelDesk = on_demand("everstep.runtime.drive.channel:ChannelDesk")
+    read_plan = on_demand("everstep.graph.compile.blueprint:read_plan")
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PAGE, _LOOKING = 100, 5.0

@@ -15,8 +15,8 @@ from everstep import Flow, Host, KeyRing, node
 from everstep.cli.main import cli
 from everstep.codec.records import glance, with_payloads
 from everstep.errors import EverstepError, IncompatibleVersion
-from everstep.runtime.drive import chain_writer
 from tests.integration.runtime.integrity.test_verify_damage import Place
+from tests.keyframes import space_keyframes
 
 
 @node(output=("b", "old"))
@@ -115,7 +115,7 @@ def test_commands_show_what_they_cannot_read_and_go_on(
 
 
 def test_keyframes_of_a_newer_version_fail_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+    space_keyframes(monkeypatch, lambda: 0)
     place = Place(f"sqlite:///{tmp_path}/runs.db", tmp_path)
     looks: list[Callable[[Host], Any]] = [
         lambda host: host.state("A"),

@@ -52,9 +52,15 @@ else:
 
 T = TypeVar("T")
 _RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED
-KEYFRAME_BYTES = 64 * 1024
+KEYFRAME_BYTES = 8 * 1024
+"""A resume reads at least so much behind a keyframe: some fifty small steps."""
 _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
+
+
+def spacing(live: int) -> int:
+    """Return how many bytes lie between two keyframes of a size: eight times as many, if that is little."""
+    return max(2 * live, min(8 * live, 8 * KEYFRAME_BYTES))
 
 
 def _unannounced(rows: tuple[WaitRow, ...]) -> None:
@@ -413,13 +419,17 @@ class Journal:
             resume_after=None if status is _RUNNING else self._resume_after(status),
             act=self.act,
         )
-        nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
-        live = self._space.size + _NODE_COST * nodes
-        if self.head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
+        tail = self.head.tail_bytes + self.size
+        if tail < KEYFRAME_BYTES or tail < spacing(self._live()):
             return delta
         if self._space.size > self._services.record_bytes and not self._space.has_aside:
             return delta  # a keyframe that the store might not take; the tail is longer instead
         return self._keyframe(delta)
+
+    def _live(self) -> int:
+        """Return about how many bytes a keyframe takes."""
+        nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
+        return self._space.size + _NODE_COST * nodes
 
     def _resume_after(self, status: Status) -> datetime | None:
         return self._state.next_due() if status is Status.HALTED else None

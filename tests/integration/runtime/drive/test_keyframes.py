@@ -8,15 +8,15 @@ import pytest
 
 from everstep import Context, Flow, Host, node
 from everstep.model.records import CHANNEL
-from everstep.runtime.drive import chain_writer
 from everstep.testing.clock import ManualClock
+from tests.keyframes import space_keyframes
 
 LARGE = 600 * 1024
 
 
 @pytest.fixture(autouse=True)
 def keyframes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)  # the tail that makes one due
+    space_keyframes(monkeypatch, lambda: 0)  # the tail that makes one due
 
 
 def test_a_changed_value_of_the_channel_still_expires(url: str) -> None:

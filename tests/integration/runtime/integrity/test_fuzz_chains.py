@@ -17,10 +17,10 @@ from everstep import Context, Flow, Host, node, wait
 from everstep.codec.records import glance
 from everstep.errors import EverstepError
 from everstep.registry import Opened
-from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 from tests import inside_memory
+from tests.keyframes import space_keyframes
 from tests.unit.codec.fuzzing import IS_SOAK
 
 TRIES = 3000 if IS_SOAK else 50
@@ -92,7 +92,7 @@ def chain_with(keyframes: bool) -> tuple[MemoryStore, ManualClock]:
     store = MemoryStore(clock)
     with pytest.MonkeyPatch.context() as patch:
         if keyframes:
-            patch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+            space_keyframes(patch, lambda: 0)
         with Host(
             Opened(store, store.artifacts, "memory:"), clock=clock, encrypt=False, compress=False
         ) as host:

@@ -14,13 +14,13 @@ from everstep import Flow, Host, node, wait
 from everstep.codec.records import Glance, glance, seal
 from everstep.registry import Opened
 from everstep.results import Verified
-from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.objects.cloud.address import read_address
 from everstep.stores.objects.cloud.bucket import Cloud
 from everstep.testing import ManualClock
 from tests.integration.runtime.integrity.vandals import InPostgres, InRedis, InSqlite, Vandal
 from tests.integration.runtime.integrity.vandals_of_objects import InMemory, InObjects
+from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.servers
 
@@ -261,7 +261,7 @@ def test_forks_are_verified_down_to_their_base(place: Place) -> None:
 @pytest.fixture
 def framed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """The same with a run K whose checkpoints are all keyframes but the first."""
-    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+    space_keyframes(monkeypatch, lambda: 0)
     with place.host() as host:
         host.run(FLOW, {"x": 2}, run_id="K")
         assert [c.keyframe for c in host.checkpoints("K")] == [False, True, True, True, True]

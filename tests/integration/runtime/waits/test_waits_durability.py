@@ -21,9 +21,9 @@ from everstep.errors import (
 )
 from everstep.model.enums import Flush, Mode
 from everstep.ports.durability import Handle, Notice, ScheduleStatus
-from everstep.runtime.drive import chain_writer
 from everstep.testing.clock import START, ManualClock
 from everstep.wait import Wait
+from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.servers
 
@@ -221,7 +221,7 @@ def test_a_run_in_any_durability_goes_on_in_another_process_from_where_it_halted
     url: str, mode: str, keyframes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if keyframes:
-        monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+        space_keyframes(monkeypatch, lambda: 0)
     flow = varied_flow(MODES[mode])
     inputs = {"x": 1, "names": ["a", "b"]}
     with ExitStack() as processes:

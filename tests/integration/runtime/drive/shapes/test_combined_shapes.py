@@ -17,6 +17,7 @@ from everstep.runtime.events import Event
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests.keyframes import space_keyframes
 
 
 @node(output="y")
@@ -232,7 +233,7 @@ def test_a_stored_structure_reads_back_to_the_same_bytes() -> None:
 def test_what_ran_beside_the_end_of_a_flow_does_not_start_again_after_a_crash(
     monkeypatch: pytest.MonkeyPatch, keyframe_bytes: int
 ) -> None:
-    monkeypatch.setattr(chain_writer, "max", lambda *_: keyframe_bytes, raising=False)
+    space_keyframes(monkeypatch, lambda: keyframe_bytes)
     has_ended, begun, data, clock = threading.Event(), [], MemoryData(), ManualClock(auto=True)
 
     @node(output="a")

@@ -10,8 +10,8 @@ import pytest
 
 from everstep import END, Context, Flow, Host, Status, node, parallel, route
 from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
-from everstep.runtime.drive import chain_writer
 from everstep.testing import ManualClock
+from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.servers
 
@@ -462,7 +462,7 @@ def test_a_flow_that_was_ended_stands_the_same_after_a_crash(
     url: str, monkeypatch: pytest.MonkeyPatch, has_keyframes: bool
 ) -> None:
     if has_keyframes:
-        monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+        space_keyframes(monkeypatch, lambda: 0)
     stops = [True]
 
     @node

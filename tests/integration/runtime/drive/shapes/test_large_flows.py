@@ -9,7 +9,7 @@ import pytest
 from everstep import Context, Flow, Host, Node, at_least, chain, node, parallel, quorum, route, wait
 from everstep.errors import BadRequest
 from everstep.model.records import NodeState, mask_in, packed_mask
-from everstep.runtime.drive import chain_writer
+from tests.keyframes import space_keyframes
 
 SIZES = (65, 200, 1_000)
 
@@ -19,9 +19,7 @@ def keyframes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
     """Every so many checkpoints are keyframes, so that each way of standing comes into one."""
     count = iter(range(10**9))
     every = request.getfixturevalue("size") // 20
-    monkeypatch.setattr(
-        chain_writer, "max", lambda *_: 0 if next(count) % every == 0 else 1 << 60, raising=False
-    )
+    space_keyframes(monkeypatch, lambda: 0 if next(count) % every == 0 else 1 << 60)
 
 
 def members(size: int) -> list[Node]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from everstep import Flow, Host, ItemError, Node, ifelse, node
 from everstep.cli.main import cli
 from everstep.errors import ItemsFailed
-from everstep.runtime.drive import chain_writer
+from tests.keyframes import space_keyframes
 
 KINDS = ("function", "flow", "flow in a flow", "atomic")
 
@@ -84,7 +84,7 @@ def test_a_map_that_is_killed_calls_nothing_again_that_was_recorded(
     monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
     """The run is killed at each item in turn, with keyframes all the time."""
-    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+    space_keyframes(monkeypatch, lambda: 0)
     world = World()
     killed = [f"work {seed % 5}"]
     world.bad = {1, 3}

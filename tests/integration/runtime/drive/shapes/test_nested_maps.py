@@ -8,6 +8,7 @@ import pytest
 
 from everstep import END, Durability, Flow, Host, ifelse, node
 from everstep.runtime.drive import chain_writer
+from tests.keyframes import space_keyframes
 
 
 @node(output="y")
@@ -110,7 +111,7 @@ def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
 def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
     host: Host, monkeypatch: pytest.MonkeyPatch, durability: Any, on_error: Any
 ) -> None:
-    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)  # the tail that makes one due
+    space_keyframes(monkeypatch, lambda: 0)  # the tail that makes one due
     stops = [True]
 
     @node(output="numbers")
