@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -25,8 +25,7 @@ T = TypeVar("T")
 
 
 class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+    now = staticmethod(partial(datetime.now, UTC))
 
     def monotonic(self) -> float:
         return (

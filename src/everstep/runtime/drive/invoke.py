@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import GeneratorType
+from types import CoroutineType, GeneratorType
 from typing import Any, Protocol
 
 import msgspec
@@ -242,6 +242,8 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
 
 async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
     returned = call.node.fn(**call.kwargs)
+    if type(returned) is CoroutineType:
+        return await returned
     if inspect.isasyncgen(returned):
         collected = YieldedItems(call, on_chunk)
         async for chunk in returned:

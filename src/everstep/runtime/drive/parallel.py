@@ -59,7 +59,6 @@ class Beside:
         if call.node.is_async or call.node.timeout is not None:
             call.running = loop.create_task(self._run(call))
             self._tasks.add(call.running)
-            call.running.add_done_callback(self._task_done)
             return
         if self._crew is None:
             services = self._services
@@ -72,30 +71,23 @@ class Beside:
             self._crew.go()
 
     async def _run(self, call: Call) -> None:
-        finished = call
         try:
             if call.node.is_async:
                 await call_async(call, self._teller.chunks(call))
             else:
                 await call_in_thread(call, self._services.pool, self._teller.chunks(call))
+            self._take_back(call)
         except Overdue as overdue:
-            finished = call.given_up(overdue.error)
             if call.node.is_effectful:
                 self._outlasts((call.scope, call.index), overdue.thread)
+            self._take_back(call.given_up(overdue.error))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             # sys.exit() and the like would come out of the loop, to whichever caller runs it by then.
             self._fail(error)
-            return
-        self._take_back(finished)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            error = task.exception()
-            if error is not None:
-                self._fail(error)
+        finally:
+            self._tasks.discard(call.running)
 
     def _crew_done(self, calls: list[Call]) -> None:
         for call in calls:
@@ -152,10 +144,11 @@ class Beside:
         self.calls.clear()
         if self._crew is not None:
             self._left.update(self._crew.close())
-        for task in self._tasks:
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
             task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if left:
+            await asyncio.gather(*left, return_exceptions=True)
 
 
 _FEW = 2

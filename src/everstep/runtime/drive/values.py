@@ -16,7 +16,7 @@ import msgspec
 
 from everstep.codec.growth import Shadow, copy_containers
 from everstep.codec.payload import HEADER, body_of
-from everstep.codec.values import Values, plain_bytes
+from everstep.codec.values import Values, is_plain, plain_bytes
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
@@ -29,7 +29,8 @@ from everstep.runtime.services import Services
 log = logging.getLogger("everstep")
 _GONE = object()
 _CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
-_WHOLE, _TRANSIENT, _AUTO = ValueForm.WHOLE, ValueForm.TRANSIENT, Persist.AUTO
+_WHOLE, _TRANSIENT = ValueForm.WHOLE, ValueForm.TRANSIENT
+_AUTO, _NO = Persist.AUTO, Persist.NO
 _MUTABLE = (dict, list)
 LIVE_FROM = 64 * 1024
 """From this size on, the only reader of a value is given the object itself, not a copy."""
@@ -187,14 +188,12 @@ class ValueSpace:
         area = self.areas.get(scope.prefix)
         previous = area.get(name) if area is not None else None
         version = 1 if previous is None else previous.written.version + 1
-        if not self.keeps or (scope.is_hidden and not is_kept):
-            persist = Persist.NO
+        if persist is _NO or not self.keeps or (scope.is_hidden and not is_kept):
+            return self.unkept(name, version, value)
         if persist is _AUTO:
             if type(value) is list and name in scope.plan.rewritten:
                 return self._draft_list(name, value, version, None if is_kept else previous)
             return self._draft_whole(name, value, version, self._threshold)
-        if persist is Persist.NO:
-            return self.unkept(name, version, value)
         is_ref = persist is Persist.REF and self._blobs is not None
         return self._draft_whole(name, value, version, 0 if is_ref else None)
 
@@ -207,7 +206,9 @@ class ValueSpace:
             return Slot(written, None, value, written, 0, is_frozen, spill=data)
         written = Written(name, version, sha256(data).digest(), size)
         payload = HEADER + data
-        return Slot(written, payload, value, written, len(payload), is_frozen)
+        # A copy of a small value is cheap, and nothing else can hold it: no node, no module's variable.
+        live = value if is_frozen or size >= LIVE_FROM else _GONE
+        return Slot(written, payload, live, written, len(payload), is_frozen)
 
     def _goes_aside(self, name: str, size: int) -> bool:
         """Say whether a large value becomes an artifact; where there is no place for them, warn once."""
@@ -235,7 +236,7 @@ class ValueSpace:
             if grown is not None:
                 return grown
         draft = self._draft_whole(name, value, version, self._threshold)
-        if plain_bytes(value) is not None:
+        if is_plain(value):
             draft.shadow = Shadow(value)
         return draft
 
@@ -354,9 +355,8 @@ class ValueSpace:
             if draft.added is not None and draft.shadow is not None:
                 draft.shadow.extend(draft.added)
                 draft.added = None
-        if draft.is_frozen or form is _TRANSIENT:
+        if draft.live is _GONE or draft.is_frozen or form is _TRANSIENT:
             return
-        # A copy of a small value is cheap, and nothing else can hold it: no node, no module's variable.
         is_small = written.size < LIVE_FROM and draft.cost < LIVE_FROM
         if is_small or draft.is_lent or name not in scope.plan.sole_reader:
             draft.live = _GONE
@@ -412,12 +412,7 @@ class ValueSpace:
                 slot.live = _GONE
                 return live
         value = self._decode(name, slot)
-        if (
-            name in scope.plan.rewritten
-            and slot.shadow is None
-            and type(value) is list
-            and plain_bytes(value) is not None
-        ):
+        if name in scope.plan.rewritten and slot.shadow is None and type(value) is list and is_plain(value):
             slot.shadow = Shadow(value)
         return value
 

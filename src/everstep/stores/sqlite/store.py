@@ -109,6 +109,7 @@ class SqliteStore:
         self._put_sql = self._sql["put"]
         self._lock = threading.Lock()
         self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
+        self._put_record = self._db.cursor().execute  # one cursor for all of them
         self._db.create_scalar_function("digest_of", digest_of, 1)  # type: ignore[arg-type]  # called with blobs only
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path) if syncs_each_commit else None
@@ -166,7 +167,7 @@ class SqliteStore:
             position - 1, commit.base
         ):
             return self._diagnose(commit, key, position)
-        self._db.execute(
+        self._put_record(
             self._put_sql,
             (
                 position,
