@@ -25,7 +25,7 @@ def ready(scope: Scope, now: datetime | None = None) -> list[int]:
     loops = scope.plan.loops
     if scope.retry_at and now is not None:
         # One that is over is forgotten even if its node waits for others, or the drive would wake up for it.
-        scope.retry_at = {i: at for i, at in scope.retry_at.items() if at > now}
+        scope.retry_at = _pauses_left(scope, now)
     found = []
     for i, round_ in scope.due.items():
         if i in running or (missing[i] and not is_fed(scope, i)):
@@ -43,9 +43,15 @@ def ready(scope: Scope, now: datetime | None = None) -> list[int]:
         if now is not None and i in scope.retry_at:
             continue
         found.append(i)
-    if scope.queue:
-        found.sort(key=lambda i: -(task.priority if (task := scope.task_of(i)) is not None else 0))
-    return found
+    return _by_priority(scope, found) if scope.queue else found
+
+
+def _pauses_left(scope: Scope, now: datetime) -> dict[int, datetime]:
+    return {i: at for i, at in scope.retry_at.items() if at > now}
+
+
+def _by_priority(scope: Scope, found: list[int]) -> list[int]:
+    return sorted(found, key=lambda i: -(task.priority if (task := scope.task_of(i)) is not None else 0))
 
 
 def _awaits_task(scope: Scope, i: int) -> bool:

@@ -167,7 +167,9 @@ class Scope:
     def start(self, i: int) -> None:
         """Mark a due node as started by this process with a call, which is under way from now on."""
         self.begin(i)
-        self.hold()
+        self.busy += 1
+        if self.parent is not None:
+            self.parent.hold()
 
     @property
     def is_at_rest(self) -> bool:

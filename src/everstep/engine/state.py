@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import repeat
 
 from everstep.engine.books import Books
 from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take
@@ -200,14 +201,16 @@ class RunState(Scope):
 
     def startable(self, now: Callable[[], datetime]) -> list[tuple[Scope, int]]:
         """Return what may start, in all scopes that have changed; the time is asked for if a node pauses."""
-        if len(self.restless) == 1:
-            return [(self, i) for i in ready(self, now() if self.retry_at else None)]
         found: list[tuple[Scope, int]] = []
+        if len(self.restless) == 1:
+            for i in ready(self, now() if self.retry_at else None):
+                found.append((self, i))
+            return found
         at = now() if any(scope.retry_at for scope in self.restless) else None
         for scope in tuple(self.restless):
             here = ready(scope, at)
             if here:
-                found += [(scope, i) for i in here]
+                found += zip(repeat(scope), here)
             elif not scope.retry_at and scope is not self:
                 del self.restless[scope]
         return found

@@ -263,7 +263,7 @@ class Drive:
                     return ready
                 ready = state.stuck()
             if beside.overdue:
-                ready = [place for place in ready if place not in beside.overdue]
+                ready = beside.apart_from_overdue(ready)
             if not self._is_unlimited or state.steps + len(ready) > self._run.flow.max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:

@@ -93,6 +93,10 @@ class Beside:
         for call in calls:
             self._take_back(call)
 
+    def apart_from_overdue(self, places: list[Place]) -> list[Place]:
+        """Return those of some places at which no thread of an earlier attempt is still busy."""
+        return [place for place in places if place not in self.overdue]
+
     def _outlasts(self, place: Place, thread: Future[None]) -> None:
         loop = asyncio.get_running_loop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -145,7 +145,7 @@ class SqliteStore:
             if len(commits) == 1 and commits[0].is_plain:
                 verdicts = [self._put_one(commits[0])]
             else:
-                verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+                verdicts = self._in_transaction(partial(self._put_each, commits))
             if self._room is not None and self._room.is_short():
                 self._room.extend()
             return verdicts
@@ -154,6 +154,9 @@ class SqliteStore:
             if isinstance(error, apsw.Error):
                 raise explain(error, self.path) from error
             raise
+
+    def _put_each(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return [self._put_one(commit) for commit in commits]
 
     def _put_one(self, commit: Commit) -> Verdict:
         if commit.admission is not None:
