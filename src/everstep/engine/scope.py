@@ -166,7 +166,9 @@ class Scope:
 
     def start(self, i: int) -> None:
         """Mark a due node as started by this process with a call, which is under way from now on."""
-        self.begin(i)
+        self.running.add(i)
+        if self.retry_at:
+            self.retry_at.pop(i, None)
         self.busy += 1
         if self.parent is not None:
             self.parent.hold()

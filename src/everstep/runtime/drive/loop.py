@@ -122,6 +122,7 @@ class Drive:
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
         """True if a call may have an effect, before which the run must be durable."""
+        self._max_steps = flow.max_steps
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
@@ -264,7 +265,7 @@ class Drive:
                 ready = state.stuck()
             if beside.overdue:
                 ready = beside.apart_from_overdue(ready)
-            if not self._is_unlimited or state.steps + len(ready) > self._run.flow.max_steps:
+            if not self._is_unlimited or state.steps + len(ready) > self._max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:
                     return []
@@ -399,7 +400,7 @@ class Drive:
             self._finish(call)
         elif call.context is None and not call.node.is_async:
             # It can spend nothing, and nothing else happens while it holds the loop.
-            if call.stream is not None or not self._may_call_here(call.node):
+            if call.stream is not None or call.node.timeout or not self._services.may_hold_loop:
                 await self._run_beside(call)
             else:
                 self._call_here(call)
@@ -422,13 +423,10 @@ class Drive:
             finally:
                 self._awaiting = None
             self._finish(call)
-        elif node.is_async or not self._may_call_here(node):
+        elif node.is_async or node.timeout or not self._services.may_hold_loop:
             await self._run_beside(call)
         else:
             self._call_here(call)
-
-    def _may_call_here(self, node: Node) -> bool:
-        return node.timeout is None and self._services.may_hold_loop
 
     def _call_here(self, call: Call) -> None:
         """Call a sync node on this thread. Steps that get too old meanwhile are written by another."""
