@@ -19,7 +19,8 @@ def too_much(way: tuple[Called, ...]) -> list[str]:
     files = {called.file for called in way}
     found = [f"{len(way)} calls"] if len(way) > MOST_CALLS else []
     found += [f"{len(files)} files"] if len(files) > MOST_FILES else []
-    return found + [f"{called.function} has {called.lines} lines" for called in way if called.lines > LONGEST]
+    found += [f"{called.function} has {called.lines} lines" for called in way if called.lines > LONGEST]
+    return found + [f"{called.function} has a closure over {called.cells}" for called in way if called.cells]
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -41,3 +42,4 @@ def test_a_way_that_grows_is_found() -> None:
         f"{MOST_FILES + 1} files"
     ]
     assert too_much((Called("a.py", "f", LONGEST + 1),)) == [f"f has {LONGEST + 1} lines"]
+    assert too_much((Called("a.py", "f", 3, ("self",)),)) == ["f has a closure over ('self',)"]

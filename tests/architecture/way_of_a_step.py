@@ -31,6 +31,8 @@ class Called(NamedTuple):
     file: str
     function: str
     lines: int
+    cells: tuple[str, ...] = ()
+    """Its local names that a closure in it uses: each is made anew whenever it is called."""
 
 
 @node(output="out")
@@ -91,7 +93,7 @@ class Tracer:
         elif event == "call" and not self._is_putting and self._counts(frame):
             lines = [line for _, _, line in code.co_lines() if line is not None]
             size = max(lines) - min(lines) + 1
-            self._called.append(Called(_file(frame), code.co_qualname, size))
+            self._called.append(Called(_file(frame), code.co_qualname, size, code.co_cellvars))
 
     def _counts(self, frame: FrameType) -> bool:
         caller = frame.f_back

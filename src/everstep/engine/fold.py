@@ -54,7 +54,8 @@ def take(scope: Scope, i: int, step: StepRecord) -> None:
         _leave(scope, i, step)
         return
     plan = scope.plan
-    round_ = _end_turn(scope, i)
+    round_ = scope.due.pop(i, 0)
+    scope.active &= ~(1 << i)
     for written in step.writes:
         if written.name[0] != "@":
             write(scope, written.name, written.version, round_, not step.goto)
@@ -154,7 +155,8 @@ def _leave(scope: Scope, i: int, step: StepRecord) -> None:
     elif scope.plan.is_target[i] and scope.chosen[i]:
         scope.chosen[i] -= 1
     scope.arrived[i] = 0
-    round_ = _end_turn(scope, i)
+    round_ = scope.due.pop(i, 0)
+    scope.active &= ~(1 << i)
     scope.running.discard(i)
     scope.opened.pop(i, None)
     scope.streams.pop(i, None)
@@ -295,15 +297,6 @@ def activate(scope: Scope, i: int, round_: int) -> None:
         due[i] = round_
 
 
-def _end_turn(scope: Scope, i: int) -> int:
-    """Make a node no longer due; returns the round it was in."""
-    round_ = scope.due.pop(i, None)
-    if round_ is None:
-        return 0
-    scope.active ^= 1 << i
-    return round_
-
-
 def take_back(scope: Scope, i: int) -> None:
     """Undo the end of a visit that failed."""
     scope.visits[i] -= 1
@@ -359,7 +352,8 @@ def _reopen_group(scope: Scope, j: int) -> None:
                 _reopen_group(scope, i)
     scope.lost.pop(j, None)
     if scope.active & everyone:
-        _end_turn(scope, j)
+        del scope.due[j]
+        scope.active &= ~(1 << j)
 
 
 def halt(scope: Scope, i: int, step: StepRecord) -> None:
