@@ -94,6 +94,10 @@ class Services:
 
     record_bytes = RECORD_BYTES
     """What the values in one record should not exceed."""
+    after_run: Callable[[Flow], None] | None = None
+    """Told of each flow whose run has ended, so that retention can apply."""
+    side_by_side = False
+    """True while a worker drives several runs on this loop, or may at any moment: no node is to hold it."""
 
     def __init__(
         self,
@@ -137,10 +141,6 @@ class Services:
         self.listener = listener
         self.owns_loop = owns_loop
         """True if no other code runs on the loop, so that a sync node may be called on it."""
-        self.side_by_side = False
-        """True while a worker drives several runs on this loop, or may at any moment: none may hold it."""
-        self.after_run: Callable[[Flow], None] | None = None
-        """Told of each flow whose run has ended, so that retention can apply."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
         self._key = key
         if key is not None:
