@@ -31,7 +31,7 @@ def main() -> int:
         _print_parts(costs, known)
     if told.write:
         return _write(costs, budgets, known, told.why)
-    troubles = ratchet.check(costs, budgets, known, falls_count=True)
+    troubles = ratchet.check(costs, budgets, known)
     for trouble in troubles:
         print(f"\n{trouble}")
     return 1 if any(trouble.is_above for trouble in troubles) else 0

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 LOADED = "\nimport json as _json, sys\nprint(_json.dumps(sorted(sys.modules)))"
@@ -32,7 +33,10 @@ PROGRAMS = {
 
 def modules_of(program: str, folder: Path, **environment: str) -> list[str]:
     """Return what a program loads that a Python which prints as much does not."""
-    return sorted(_loaded(PROGRAMS[program], folder, environment) - _loaded("", folder, environment))
+    own = Path(tempfile.mkdtemp(dir=folder))
+    if program == "everstep runs":
+        _loaded(PROGRAMS["run a step"], own, environment)  # so that there is a run to list
+    return sorted(_loaded(PROGRAMS[program], own, environment) - _loaded("", own, environment))
 
 
 def _loaded(code: str, folder: Path, environment: dict[str, str]) -> set[str]:

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 BUDGETS, PARTS = HERE / "budgets.toml", HERE / "parts.json"
-FALLS_COUNT = False
-"""Whether a figure that is clearly below its budget is trouble."""
 NOW_AND_THEN = 0.3
 """What happens less often for one unit is not of the unit: room made in a log, a log folded back."""
 MOST_NAMED = 12
@@ -111,7 +109,7 @@ def _settled(part: float) -> float:
     return whole if abs(part - whole) < NOW_AND_THEN else part
 
 
-def check(costs: Costs, budgets: Budgets, known: Costs, *, falls_count: bool = FALLS_COUNT) -> list[Trouble]:
+def check(costs: Costs, budgets: Budgets, known: Costs) -> list[Trouble]:
     """Return what is above its budget, or clearly below it."""
     found = []
     for name, kinds in costs.items():
@@ -122,7 +120,7 @@ def check(costs: Costs, budgets: Budgets, known: Costs, *, falls_count: bool = F
             figure = figure_of(kind, parts)
             if figure > budget.figure + budget.slack:
                 found.append(Trouble(name, kind, figure, budget, added(parts, known[name][kind])))
-            elif falls_count and figure < budget.figure - 2 * budget.slack:
+            elif figure < budget.figure - 2 * budget.slack:
                 found.append(Trouble(name, kind, figure, budget, []))
     return found
 
