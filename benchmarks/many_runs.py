@@ -1,0 +1,140 @@
+"""What pages, claims and metrics cost among many runs and many open waits.
+
+    python benchmarks/many_runs.py URL [--runs 1000000] [--waits 100000]
+
+Fills an empty schema of PostgreSQL, or a new SQLite file, by SQL: a hundred runs first, then all of them. One
+in a thousand waits for a worker of a flow that is not asked for. Prints the median of each in ms, before and
+after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from statistics import median
+from typing import Any
+
+from everstep.model.enums import Status
+from everstep.model.waits import SettledBy, WaitStatus
+from everstep.ports.store import RunFilter, WaitFilter
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+
+FEW, HASH = 100, "0" * 64
+COLUMNS = "run_id, flow_id, flow_version, flow_hash, status, created_at, epoch"
+RUN = """
+'run-' || n,
+CASE WHEN n % 500 = 7 THEN 'rare' WHEN n % 1000 = 1 THEN 'other' ELSE 'flow' END, '1', '{hash}',
+CASE WHEN n % 1000 = 1 THEN 'running' WHEN n % 400 = 3 THEN 'failed' WHEN n <= {waits} THEN 'halted'
+     ELSE 'completed' END, n, 0
+"""
+WAITS = """
+wait_id, run_key, flow_id, path, visit, kind, opened_at, details, due_at, scheduler, notifies, generation,
+single_use, status, wake_at
+"""
+WAIT = """
+'wait-' || run_key, run_key, flow_id, 'ask', 1, 'timer', 1, {nothing}, {due}, '', {no}, 1, {yes}, 'open',
+{due}
+"""
+
+
+def fill(url: str, first: int, last: int, waits: int) -> None:
+    """Put runs into the tables, and an open wait into each that is halted."""
+    run, due = RUN.format(hash=HASH, waits=waits), "4000000000000000 + run_key"
+    new = f"WHERE run_key >= {first}"
+    if url.startswith("sqlite"):
+        import apsw
+
+        wait = WAIT.format(nothing="x''", due=due, no=0, yes=1)
+        numbers = f"WITH RECURSIVE s (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last})"
+        with apsw.Connection(url.removeprefix("sqlite:///")) as file:
+            file.execute(f"{numbers} INSERT INTO runs (run_key, {COLUMNS}) SELECT n, {run} FROM s")
+            file.execute(f"INSERT INTO waits ({WAITS}) SELECT {wait} FROM runs {new} AND status = 'halted'")
+            file.execute(
+                "INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) "
+                f"SELECT (run_key << 32) + 1, 'c' || run_key, 1, x'00' FROM runs {new}"
+            )
+        return
+    import psycopg
+
+    from everstep.stores.postgres.address import read_address
+
+    at = read_address(url)
+    s, wait = at.schema, WAIT.format(nothing="''", due=due, no="false", yes="true")
+    with psycopg.connect(at.url, autocommit=True) as db:
+        for query in (
+            f"INSERT INTO {s}.runs ({COLUMNS}) SELECT {run} FROM generate_series({first}, {last}) AS n",
+            f"INSERT INTO {s}.waits ({WAITS}) SELECT {wait} FROM {s}.runs {new} AND status = 'halted'",
+            f"INSERT INTO {s}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body) "
+            f"SELECT run_key, 1, 'c' || run_key, true, '' FROM {s}.runs {new}",
+            f"VACUUM ANALYZE {s}.runs",
+            f"VACUUM ANALYZE {s}.waits",
+        ):
+            db.execute(query.encode())
+
+
+def asked(store: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Return what is measured."""
+
+    def claim() -> Any:
+        return store.claim_due(
+            flows=[("flow", HASH)], new_owner=lambda: "me", ttl=timedelta(seconds=30), process=None, limit=32
+        )
+
+    settled = iter(range(5, 100))
+
+    def settle() -> Any:
+        return store.settle(f"wait-{next(settled)}", by=SettledBy.ANSWER, answer=b"")
+
+    return {
+        "newest 50": lambda: store.list(RunFilter(limit=50)),
+        "50 of a status": lambda: store.list(RunFilter(limit=50, status=Status.FAILED)),
+        "50 of a flow": lambda: store.list(RunFilter(limit=50, flow_id="rare")),
+        "claim beside a backlog of other flows": claim,
+        "counts, as /metrics asks": store.counts,
+        "50 open waits": lambda: store.waits(WaitFilter(status=WaitStatus.OPEN, limit=50)),
+        "next due timer": store.next_due,
+        "settle a wait": settle,
+    }
+
+
+async def measure(url: str) -> dict[str, float]:
+    store: Any = open_store(url, SystemClock()).store
+    found: dict[str, float] = {}
+    for name, ask in asked(store).items():
+        times = []
+        for _ in range(21):
+            began = time.perf_counter()
+            await ask()
+            times.append(time.perf_counter() - began)
+        found[name] = median(times) * 1000
+    await store.close()
+    return found
+
+
+async def make(url: str) -> None:
+    await open_store(url, SystemClock()).store.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url")
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--waits", type=int, default=100_000)
+    given = parser.parse_args()
+    asyncio.run(make(given.url))
+    fill(given.url, 1, FEW, given.waits)
+    few = asyncio.run(measure(given.url))
+    fill(given.url, FEW + 1, given.runs, given.waits)
+    many = asyncio.run(measure(given.url))
+    for name in few:
+        print(f"{name:40} {few[name]:8.2f} ms of {FEW}, {many[name]:8.2f} ms of {given.runs:,}")
+
+
+if __name__ == "__main__":
+    main()
