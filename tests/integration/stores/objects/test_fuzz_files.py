@@ -78,7 +78,7 @@ def host_of(folder: Path, *, is_locked: bool) -> Host:
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch, host_of(folder, is_locked=request.param != "plain") as host:
-        patch.setattr(chain_writer, "KEYFRAME_BYTES", 1500)
+        patch.setattr(chain_writer, "KEYFRAME_BYTES", 100)
         for name in ("one", "two", "three"):
             host.run(FLOW, {"text": f"some words for {name}"}, run_id=name)
         for name, answer in (("one", "yes"), ("two", "fail")):

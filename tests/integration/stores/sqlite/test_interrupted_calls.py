@@ -37,13 +37,21 @@ class Countdown:
 COUNTDOWN = Countdown()
 
 
-class Interruptible(apsw.Connection):
+class InterruptibleCursor(apsw.Cursor):
     """A signal that arrives while SQLite works is raised when its call returns, as Python does it."""
 
     def execute(self, *arguments: Any, **named: Any) -> apsw.Cursor:
         cursor = super().execute(*arguments, **named)
         COUNTDOWN.tick()
         return cursor
+
+
+class Interruptible(apsw.Connection):
+    """A connection that is interrupted whichever of its cursors works."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.cursor_factory = InterruptibleCursor
 
 
 @pytest.fixture(autouse=True)
