@@ -43,6 +43,9 @@ CREATE FUNCTION {schema}.tally_wait_7() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.tallies (what, was, became, many)
     VALUES ('wait', CASE WHEN old.status = 'open' THEN old.kind END, CASE WHEN new.status = 'open' THEN new.kind END, 1);
+    IF random() < 0.001 THEN
+        PERFORM {schema}.fold_tallies_7();
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER tally_begun AFTER INSERT ON {schema}.runs FOR EACH ROW EXECUTE FUNCTION {schema}.tally_run_7();
