@@ -348,7 +348,10 @@ def request(place: Place, rounds: int) -> dict[str, Any]:
     process = place.spawn("serve", "--no-auth", "--port", "0", "--quiet")
     try:
         assert process.stderr is not None
-        address = process.stderr.readline().split("//")[1].split(",")[0]
+        said = process.stderr.readline()
+        if "//" not in said:
+            return {"not measured": said.strip() or "everstep serve did not start"}
+        address = said.split("//")[1].split(",")[0]
         connection = http.client.HTTPConnection(address)
         taken = []
         for _ in range(rounds):
