@@ -435,14 +435,18 @@ class PostgresStore:
             # Locked first, and read by the next statement: what others wrote until then is seen.
             rows(db, sql["lock_to_erase"], (run_ids,))
             there = {row[1]: row for row in rows(db, sql["to_erase"], (self._now(), run_ids))}
-            verdicts = {one: _judge_erasure(one, there.get(one.run_id)) for one in asked}
-            gone = [one for one, verdict in verdicts.items() if verdict is Erasure.ERASED]
+            verdicts: dict[ToErase, Erasure] = {}
+            gone: dict[str, ToErase] = {}
+            for one in asked:
+                row = there.get(one.run_id) if one.run_id not in gone else None
+                verdicts[one] = _judge_erasure(one, row)
+                if verdicts[one] is Erasure.ERASED:
+                    gone[one.run_id] = one
             if gone:
-                keys = [there[one.run_id][0] for one in gone]
-                at = [there[one.run_id][-1] for one in gone]
-                db.execute(
-                    sql["bury"], (keys, at, [one.reason for one in gone], [one.summary for one in gone])
-                )
+                keys = [there[run_id][0] for run_id in gone]
+                at = [there[run_id][-1] for run_id in gone]
+                told = [one.reason for one in gone.values()], [one.summary for one in gone.values()]
+                db.execute(sql["bury"], (keys, at, *told))
                 for query in ("erase_waits", "erase_records", "erase_runs"):
                     db.execute(sql[query], (keys,))
             return verdicts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -193,6 +194,18 @@ class Erasing(_Retaining):
         assert _erase(client, "run", 2, summary=b"second") is Erasure.GONE
         found = client.call(_store(client).tombstone("run"))
         assert found is not None and found.summary == b"first"
+
+    def test_of_two_that_erase_a_run_at_once_one_does_and_one_finds_it_gone(self, retaining: Client) -> None:
+        client = retaining
+        _ended(client, "run")
+        store, head = _store(client), client.row("run").checkpoints
+
+        async def both() -> list[Erasure]:
+            asked = (store.erase("run", head=head, reason=reason) for reason in ("old", "asked"))
+            return list(await asyncio.gather(*asked))
+
+        assert sorted(client.call(both())) == [Erasure.ERASED, Erasure.GONE]
+        assert client.call(store.tombstone("run")) is not None
 
     def test_a_run_that_went_on_stays(self, retaining: Client) -> None:
         client = retaining
