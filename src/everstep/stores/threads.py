@@ -59,10 +59,11 @@ class Gathered(Generic[K, T]):
     async def _answer(self, waiting: dict[K, asyncio.Future[T]]) -> None:
         try:
             found = await self._ask(list(waiting))
+            answers = [found[key] for key in waiting]
         except BaseException as error:
             for future in waiting.values():
                 future.set_exception(error)
                 future.exception()  # taken note of, also if its caller was cancelled
         else:
-            for key, future in waiting.items():
-                future.set_result(found[key])
+            for future, answer in zip(waiting.values(), answers, strict=True):
+                future.set_result(answer)

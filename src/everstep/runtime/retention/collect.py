@@ -138,6 +138,9 @@ class Collector:
         async for row in every_run(self._services):
             ranks[row.flow_id] += 1
             if not only or row.run_id in only:
+                if any(row.run_id == other.parent_run_id for other, _ in batch):
+                    await self._some(batch)  # its forks go first, or it would be kept for them
+                    batch = []
                 batch.append((row, ranks[row.flow_id]))
             if len(batch) == self._at_once:
                 await self._some(batch)

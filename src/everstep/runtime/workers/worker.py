@@ -141,6 +141,8 @@ class Worker:
         """True while it rests and has room."""
         self._busy_at = 0.0
         """When a run was last claimed or ended."""
+        self._glanced_at = 0.0
+        """When it last looked whether another worker of this machine died."""
         self._looked_at = services.time.now()
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""
@@ -477,10 +479,14 @@ class Worker:
             await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
             return
         due = await self._next_due()
-        began = glanced = clock.monotonic()
+        began = clock.monotonic()
         has_room = self._is_open_to_work = self._has_room()
         while not self._stopping.is_set():
             now = clock.monotonic()
+            if has_room and now - self._glanced_at >= GLANCE:
+                self._glanced_at, self._has_lost_neighbour = now, self._takeover.has_lost_neighbour()
+                if self._has_lost_neighbour:
+                    return
             left = POLL - (now - began)
             if due is not None:
                 left = min(left, (due - self._services.time.now()).total_seconds())
@@ -489,10 +495,6 @@ class Worker:
             tick = max(min(self._tick(now), left), 0.001) if has_room else POLL
             if await self._wait(self._ended, tick) or (has_room and self._changes() != self._seen):
                 return
-            if has_room and now - glanced >= GLANCE:
-                glanced, self._has_lost_neighbour = now, self._takeover.has_lost_neighbour()
-                if self._has_lost_neighbour:
-                    return
 
     def _tick(self, now: float) -> float:
         return min(TICK, QUICK + (now - self._busy_at) * (TICK - QUICK))
@@ -532,11 +534,11 @@ class Worker:
         """Tell of waits of these flows whose opener died before it could, and see which workers are near."""
         services = self._services
         try:
-            await self._takeover.meet_neighbours()
             for name in self._limits:
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
+            await self._takeover.meet_neighbours()
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
 
