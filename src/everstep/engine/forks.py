@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from everstep.engine import meetings
 from everstep.engine.fold import activate, write
@@ -22,7 +22,11 @@ def fork(state: RunState, step: StepRecord) -> None:
             scope.keys.clear()
             scope.begun.clear()  # another key is another effect
     for path, chosen in (step.again or {}).items():
-        _choose_again(state, path, chosen)
+        scope, i, _ = state.locate(path)
+        if i in scope.opened:
+            _begin_anew(state, scope, i)
+        else:
+            _choose_again(state, scope, i, chosen)
     edited: dict[Scope, list[str]] = {}
     for written in step.writes:
         if written.name[0] != "@":
@@ -40,9 +44,28 @@ def fork(state: RunState, step: StepRecord) -> None:
         state.restless[scope] = None
 
 
-def _choose_again(state: RunState, path: str, chosen: Iterable[str]) -> None:
+def outdated(scope: Scope, edited: Collection[str]) -> list[str]:
+    """Return the paths of the inner flows under way that read what is edited, or what follows from it."""
+    plan, reached = scope.plan, _reached(scope, edited)
+    newer = {*edited, *(name for i in reached for name in plan.nodes[i].outputs)}
+    return [
+        scope.path_of(i) for i, visit in scope.opened.items() if i in reached or newer & visit.reads.keys()
+    ]
+
+
+def _begin_anew(state: RunState, scope: Scope, i: int) -> None:
+    """Give up a visit to an inner flow; its node is due for another one, which reads the newest values."""
+    visit = scope.opened.pop(i)
+    for inside in visit.scopes.values():
+        state.forget(inside)
+    scope.visits[i] = visit.visit
+    scope.attempts[i] = 0
+    scope.running.discard(i)
+    state.restless[scope] = None
+
+
+def _choose_again(state: RunState, scope: Scope, g: int, chosen: Iterable[str]) -> None:
     """Take back what a gate chose, and let it choose once more."""
-    scope, g, _ = state.locate(path)
     round_ = 0
     for name in chosen:
         t = scope.plan.index[name]

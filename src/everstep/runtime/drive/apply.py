@@ -67,6 +67,9 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.accept(state, slot)
         if step.path == FORK:
             _drop_requests(space, state.waits)
+            for scope, i in state.places_of(tuple(step.again or ())):
+                if i in scope.opened:
+                    _give_up_visit(space, scope, i)
             fork(state, step)
             return
         if step.path == START:
@@ -153,12 +156,18 @@ def _drop_tasks(space: ValueSpace, scope: Scope, queued: Sequence[QueuedTask]) -
 def _give_up(space: ValueSpace, scope: Scope) -> None:
     """Forget what lies in the visits that are open, and what queued tasks would have been called with."""
     _drop_tasks(space, scope, ())
-    for i, visit in scope.opened.items():
-        for inside in visit.scopes.values():
-            _give_up(space, inside)
-        for prefix in {f"{visit.base}/", *map(visit.prefix_of, range(visit.count))}:
-            space.drop(prefix)
-            drop_inside(space, scope.plan.children[i], prefix)
+    for i in scope.opened:
+        _give_up_visit(space, scope, i)
+
+
+def _give_up_visit(space: ValueSpace, scope: Scope, i: int) -> None:
+    visit = scope.opened[i]
+    for inside in visit.scopes.values():
+        _give_up(space, inside)
+    for prefix in {f"{visit.base}/", *map(visit.prefix_of, range(visit.count))}:
+        space.drop(prefix)
+        drop_inside(space, scope.plan.children[i], prefix)
+    space.lists.pop(f"{visit.base}/", None)
 
 
 def loaded(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from everstep.codec.sealing import seal_closed
 from everstep.engine.commits import opening_of_fork
 from everstep.engine.fold import enter
+from everstep.engine.forks import outdated
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound, close_matches
@@ -63,7 +64,8 @@ async def fork(
     """Admit a run that goes on from a checkpoint of another; returns its row.
 
     This reads the row, the structure of the flow and two records, and writes one: it costs the same however
-    long the run is, unless a value inside an open flow is edited.
+    long the run is, unless a value of a flow with inner flows is edited: then it reads what is since the
+    last keyframe.
     """
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
@@ -73,13 +75,16 @@ async def fork(
     if edits.channel or services.channels is not None:
         await _say_what_is_left_out(runs, row.run_id, sequence, edits)
     inner = [name for name in edits.state if isinstance(name, str) and "/" in name]
-    # Only an edit inside an open flow needs to know what was open.
-    folded = await runs.look_back(row.run_id, sequence) if inner else None
+    # Only an edit inside an open flow, or of what one reads, needs to know what was open.
+    is_deep = bool(inner) or (bool(plan.children) and bool(edits.inputs or edits.state))
+    folded = await runs.look_back(row.run_id, sequence) if is_deep else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
-    again = await _choices(runs, row, sequence) if choose_again else None
+    again = await _choices(runs, row, sequence) if choose_again else {}
+    if folded is not None:
+        again |= _outdated(folded.state, [d.written.name for d in drafts])
     commit = _commit(
-        services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again
+        services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again or None
     )
     put = partial(services.committer.put, commit)
     verdict = await patiently(services.clock, put, outage(services.store))
@@ -124,6 +129,24 @@ async def _choices(runs: RunReader, row: RunRow, sequence: int) -> dict[str, tup
             fix="Fork it at the checkpoint in which the gate chose.",
         )
     return found
+
+
+def _outdated(state: RunState, edited: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the inner flows under way that are to begin anew, for what they read is edited."""
+    names: dict[Scope, list[str]] = {}
+    for full in edited:
+        if full[0] != "@":
+            head, _, name = full.rpartition("/")
+            names.setdefault(state.scope_at(head) if head else state, []).append(name)
+    paths = [path for scope, own in names.items() for path in outdated(scope, own)]
+    for path in paths:
+        for full in edited:
+            if full.startswith((f"{path}/", f"{path}#", f"{path}@")):
+                raise BadRequest(
+                    f"{full!r} cannot be edited: what {path} reads is edited too, so that it begins anew.",
+                    fix=f"Edit one or the other, or fork again once {path} is under way.",
+                )
+    return dict.fromkeys(paths, ())
 
 
 async def _say_what_is_left_out(runs: RunReader, run_id: str, sequence: int, edits: Edits) -> None:
