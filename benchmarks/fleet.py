@@ -1,11 +1,13 @@
-"""What a fleet gains by more workers, and what a listing costs among many runs.
+"""A fleet at its limit, what it gains by more workers, and what a listing costs among many runs.
 
-    python benchmarks/fleet.py workers URL [--runs 200] [--steps 20] [--concurrency 8]
-    python benchmarks/fleet.py listing URL OTHER_URL [--many 100000]
+    python -m benchmarks.fleet limit [--help]
+    python -m benchmarks.fleet workers URL [--runs 200] [--steps 20] [--concurrency 8]
+    python -m benchmarks.fleet listing URL OTHER_URL [--many 100000]
 
-`workers` lets one worker, then four, drive the same number of runs with steps of 5 ms, each time from when
-they are all ready. `listing` fills the first store with a hundred runs, the other with many, and lists the
-newest fifty of each in turn. Stores must be empty, and are not emptied afterwards.
+`limit` makes the table of `docs/performance.md` (`fleet_limit.py`), with servers of its own. `workers` lets
+one worker, then four, drive the same number of runs with steps of 5 ms, each time from when they are all
+ready. `listing` fills the first store with a hundred runs, the other with many, and lists the newest fifty
+of each in turn. Stores of these two must be empty, and are not emptied afterwards.
 """
 
 from __future__ import annotations
@@ -128,6 +130,11 @@ async def compare(few_url: str, many_url: str, many: int) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["limit"]:
+        from benchmarks import fleet_limit
+
+        fleet_limit.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

