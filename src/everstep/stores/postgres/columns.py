@@ -12,6 +12,7 @@ import msgspec
 from everstep.engine.commits import first_row
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
+from everstep.model.leases import Lease
 from everstep.model.removal import Tombstone
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
@@ -21,6 +22,7 @@ from everstep.stores.tables import RUNS, TOMBSTONES, WAITS, Converts, FoundRun, 
 _ESCAPE = "\x1a"
 _UNSTORABLE = re.compile(f"[\0{_ESCAPE}\ud800-\udfff]")
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{4}})")
+_ALTERED = (ValueError, TypeError, OverflowError, msgspec.DecodeError)
 _encoder = msgspec.json.Encoder()
 
 
@@ -128,19 +130,31 @@ def stored(sequence: int, checkpoint_id: str, keyframe: bool, body: bytes, is_st
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
     """Read a row of runs with its newest sequence; what follows is left alone."""
+    found = FoundRun.of(row)
     try:
-        found = FoundRun.of(row)
         lease = found.held.lease(read_text(found.values[0]), read_text)
         return _RUNS.row(found.values, checkpoints=found.newest or 0, lease=lease)
-    except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
-        raise StateCorrupted(f"the row of run {row[1]!r} was altered: {error}.") from error
+    except _ALTERED as error:
+        raise _altered_run(row[1], error) from error
+
+
+def held_lease(run_id: str, held: Held) -> Lease | None:
+    """Read the lease of a run."""
+    try:
+        return held.lease(run_id, read_text)
+    except _ALTERED as error:
+        raise _altered_run(run_id, error) from error
+
+
+def _altered_run(run_id: str, error: Exception) -> StateCorrupted:
+    return StateCorrupted(f"the row of run {run_id!r} was altered: {error}.")
 
 
 def wait_row(row: tuple[Any, ...]) -> WaitRow:
     """Read a row of waits that the id of its run precedes."""
     try:
         return _WAITS.row(row[1:], run_id=read_text(row[0]))
-    except (ValueError, TypeError, OverflowError) as error:
+    except _ALTERED as error:
         raise StateCorrupted(f"the row of wait {row[1]!r} was altered: {error}.") from error
 
 
@@ -148,7 +162,7 @@ def tombstone(row: tuple[Any, ...]) -> Tombstone:
     """Read a row of tombstones."""
     try:
         return _TOMBSTONES.row(row)
-    except (ValueError, TypeError, OverflowError) as error:
+    except _ALTERED as error:
         raise StateCorrupted(f"what is left of run {row[0]!r} was altered: {error}.") from error
 
 

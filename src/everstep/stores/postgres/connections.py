@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -161,12 +161,17 @@ def rows(connection: Connection, query: str, values: Sequence[Any] = ()) -> list
     return connection.execute(query, values, binary=True).fetchall()
 
 
+def in_few_trips(connection: Connection) -> AbstractContextManager[object]:
+    """Let what is sent wait for no answer until one is read; behind a pooler, each waits for its own."""
+    return connection.pipeline() if connection.prepares else nullcontext()
+
+
 def at_once(
     connection: Connection, queries: Sequence[tuple[str, Sequence[Any]]]
 ) -> list[list[tuple[Any, ...]]]:
     """Run several queries one after the other; without a pooler, in one round trip and one transaction."""
     if not connection.prepares or len(queries) == 1:
         return [rows(connection, query, values) for query, values in queries]
-    with connection.pipeline():
+    with in_few_trips(connection):
         cursors = [connection.execute(query, values, binary=True) for query, values in queries]
     return [cursor.fetchall() for cursor in cursors]

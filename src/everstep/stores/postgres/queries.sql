@@ -111,18 +111,6 @@ WITH done AS (
 )
 SELECT run_key, nextval('{schema}.changes') FROM done;
 
--- name: claim_many
-WITH done AS (
-    UPDATE {schema}.runs
-    SET epoch = claims.epoch, owner = claims.owner, expires_at = claims.expires_at, process = $6,
-        takeovers = claims.takeovers, claimed_sequence = claims.claimed_sequence
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::integer[], $7::bigint[])
-         AS claims (run_key, epoch, owner, expires_at, takeovers, claimed_sequence)
-    WHERE runs.run_key = claims.run_key
-    RETURNING runs.run_key
-)
-SELECT nextval('{schema}.changes'), count(*) FROM done;
-
 -- name: renew
 UPDATE {schema}.runs SET expires_at = coalesce($5::bigint, {schema}.now_1()) + $4
 WHERE run_id = $1 AND epoch = $2 AND owner = $3 AND signal IS NULL RETURNING expires_at;
@@ -280,8 +268,12 @@ SELECT {schema}.now_1();
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 
 -- name: due
-SELECT kind, run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.due_6({now}, $2::text[], $3::text[], $4::text[], $5, $6::text[], $7::jsonb);
+SELECT * FROM {schema}.due_8($1, $2::text[], $3::text[], $4::text[], $5, $6::text[], $7::jsonb);
+
+-- name: claim_due
+SELECT {columns}, claimed_sequence
+FROM {schema}.claim_8($1, $2::bigint[], $3::bigint[], $4::text[], $5::integer[], $6::text[], $7::text[], $8, $9) AS runs
+ORDER BY array_position($2, run_key);
 
 -- name: live_leases
 SELECT flow_id, run_group, count(*) FROM {schema}.runs
@@ -317,15 +309,6 @@ DELETE FROM {schema}.workers WHERE worker_id = $1;
 
 -- name: workers
 SELECT details, seen_at FROM {schema}.workers WHERE expires_at > {now} ORDER BY started_at, worker_id;
-
--- name: lock_due
--- What another worker is about to take is passed over, and so is what one has driven since we looked.
-SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
-WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND status IN ('running', 'halted')
-  AND flow_id || ' ' || flow_hash = ANY ($4::text[])
-  AND (status = 'running' OR signal IS NOT NULL
-       OR EXISTS (SELECT FROM {schema}.waits WHERE waits.run_key = runs.run_key AND wake_at <= {now}))
-ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact
 -- The same bytes are not written again, only touched.

@@ -31,6 +31,7 @@ _NOW = "(SELECT coalesce($1::bigint, {schema}.now_1()))"
 
 _MEANINGS = {
     "{run}": f"{_RUN}, {_NEWEST}",
+    "{columns}": _RUN,
     "{wait}": _WAIT,
     "{tombstone}": ", ".join(TOMBSTONES.names),
     "{now}": _NOW,

@@ -38,7 +38,7 @@ from everstep.stores.columns import EPOCH, read_removal, read_worker, span_to_in
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, PreparedCall, flag, number
-from everstep.stores.postgres.claims import Claims, DueWish, PostgresDueRuns, Row, claim_values, judge
+from everstep.stores.postgres.claims import Candidate, Claims, DueWish, PostgresDueRuns, Row
 from everstep.stores.postgres.columns import (
     group,
     read_text,
@@ -91,7 +91,7 @@ class PostgresStore:
             self._connections.close()
             raise
         self._waits = PostgresWaits(self._sql, self._channel)
-        self._due = PostgresDueRuns(self._sql, self._waits, at.schema)
+        self._due = PostgresDueRuns(self._sql, at.schema)
         self._watch = PostgresWatch(at, self._sql)
         self._threads = Threads(at.pool, "everstep-postgres")
         self._records = Gathered(self._read_records)
@@ -229,10 +229,8 @@ class PostgresStore:
         process: Process | None,
         void_epoch: int | None = None,
     ) -> Lease:
-        def grant(row: Row) -> Lease:
-            return judge(row, owner, ttl, process, void_epoch)
-
-        return (await self._aside(lambda db: self._claim(db, run_id, grant, ()))).lease
+        how = (owner, ttl, process, void_epoch)
+        return (await self._aside(lambda db: self._claim(db, run_id, how, ()))).lease
 
     async def take_up(
         self,
@@ -243,22 +241,19 @@ class PostgresStore:
         process: Process | None,
         void_epoch: int | None = None,
     ) -> TakenUp:
-        def grant(row: Row) -> Lease:
-            return judge(row, owner, ttl, process, void_epoch)
-
+        how = (owner, ttl, process, void_epoch)
         reads = (("run", (text(run_id),)), ("tail", (text(run_id), None)))
-        return await self._aside(lambda db: self._claim(db, run_id, grant, reads))
+        return await self._aside(lambda db: self._claim(db, run_id, how, reads))
 
-    def _claim(
-        self, db: Connection, run_id: str, grant: Callable[[Row], Lease], reads: Sequence[tuple[str, Row]]
-    ) -> TakenUp:
+    def _claim(self, db: Connection, run_id: str, how: Row, reads: Sequence[tuple[str, Row]]) -> TakenUp:
         """Claim a run, and send the queries for its row and its tail along with that."""
         while True:
             found = rows(db, self._sql["run_now"], (text(run_id), self._now()))
             if not found:
                 raise no_such_run(run_id)
-            granted = grant(found[0])
-            queries = [("claim", claim_values(found[0], granted)), *reads]
+            candidate = Candidate.of(found[0])
+            granted = candidate.judge(*how)
+            queries = [("claim", candidate.claim_values(granted)), *reads]
             claimed, *more = at_once(db, [(self._sql[name], values) for name, values in queries])
             if claimed and more:
                 [row], tail = more
@@ -277,13 +272,10 @@ class PostgresStore:
         apart_from: Collection[str] = (),
         quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
-        wish = DueWish(self._now(), tuple(flows), tuple(apart_from), limit, quotas or {})
-
-        def grant(row: Row) -> Lease:
-            return judge(row, new_owner(), ttl, process, None)
-
+        wanted = (tuple(flows), tuple(apart_from), limit, quotas or {})
+        wish = DueWish(self._now(), *wanted, new_owner, ttl, process)
         # A second claim would get others; what the first one got is found again by its owners.
-        return await self._aside(lambda db: self._due.claim(db, wish, grant), repeats=False)
+        return await self._aside(lambda db: self._due.claim(db, wish), repeats=False)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._threads.run(partial(self.renew_blocking, held, ttl))

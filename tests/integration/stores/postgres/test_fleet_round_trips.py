@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
 
 from everstep import AsyncHost, Flow, Host, Retention, node
+from everstep.model.leases import Quota
+from everstep.ports.store import RunFilter
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.stores.postgres.address import read_address
 from tests.servers.proxy import proxy_before
 
 SYNC = b"S\x00\x00\x00\x04"
@@ -23,7 +32,7 @@ FLOW = Flow("steps", [step], durability="strong")
 
 
 @contextmanager
-def counted(url: str) -> Iterator[tuple[str, list[bytes]]]:
+def counted(url: str, *, prepares: bool = False) -> Iterator[tuple[str, list[bytes]]]:
     """Give a URL, and what was sent to it, request by request, each with its statement."""
     trips: list[bytes] = []
 
@@ -31,7 +40,7 @@ def counted(url: str) -> Iterator[tuple[str, list[bytes]]]:
         trips.extend([request] * request.count(SYNC))
         return False
 
-    with proxy_before(f"{url}&prepare=off") as (proxy, through):
+    with proxy_before(url if prepares else f"{url}&prepare=off") as (proxy, through):
         proxy.cuts_request = count
         yield through, trips
 
@@ -48,9 +57,50 @@ def test_runs_that_are_claimed_together_are_read_and_ended_together(postgres_url
 
     with counted(postgres_url) as (url, trips):
         assert asyncio.run(work(url, RUNS)) == RUNS
-    tails, due = (sum(name in trip for trip in trips) for name in (b"AS asked (run_id)", b".due_6("))
+    tails, due = (sum(name in trip for trip in trips) for name in (b"AS asked (run_id)", b".due_8("))
     assert 1 <= tails <= due, trips  # one for what a claim found, however many runs that were
     assert due < RUNS / 2
+
+
+@pytest.mark.parametrize(("quotas", "most"), [({}, 2), ({"steps": Quota(running=100)}, 6)], ids=["", "quota"])
+def test_a_claim_takes_two_round_trips_and_with_a_quota_a_few_more(
+    postgres_url: str, quotas: dict[str, Quota], most: int
+) -> None:
+    async def work(url: str, trips: list[bytes]) -> tuple[int, int]:
+        async with AsyncHost(url) as host:
+            await admit(host, RUNS)
+        store = open_store(url, SystemClock()).store
+        flows = [("steps", run.flow_hash) for run in await store.list(RunFilter(limit=1))]
+        trips.clear()
+        owner, ttl = (lambda: "me"), timedelta(seconds=30)
+        claimed = await store.claim_due(
+            flows=flows, new_owner=owner, ttl=ttl, process=None, limit=RUNS, quotas=quotas
+        )
+        asked = len(trips)
+        await store.close()
+        return len(claimed), asked
+
+    with counted(postgres_url, prepares=True) as (url, trips):
+        assert asyncio.run(work(url, trips)) == (RUNS, most)
+
+
+def test_a_row_that_was_altered_keeps_no_other_from_being_claimed(postgres_url: str) -> None:
+    schema = read_address(postgres_url).quoted_schema
+    with Host(postgres_url) as host:
+        names = [host.start(FLOW, {"a": 1}).run_id for _ in range(4)]
+        for name, altered in zip(
+            names, ("created_at = 9e18", "owner = 'x', expires_at = 1, process = '{'"), strict=False
+        ):
+            with psycopg.connect(read_address(postgres_url).url, autocommit=True) as db:
+                db.execute(f"update {schema}.runs set {altered} where run_id = %s".encode(), (name,))
+        assert host.work([FLOW], until_idle=True).completed == 2
+        found = {run.run_id for run in host.runs(status="completed")}
+    assert found == set(names[2:])
+    with psycopg.connect(read_address(postgres_url).url) as db:
+        told = db.execute(
+            f"select needs_repair from {schema}.runs where run_id = any (%s)".encode(), (names[:2],)
+        )
+        assert all("was altered" in reason for (reason,) in told.fetchall())
 
 
 def test_clean_up_asks_once_for_many_runs(postgres_url: str) -> None:

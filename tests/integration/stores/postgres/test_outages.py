@@ -209,7 +209,7 @@ def test_a_claim_whose_reply_was_lost_is_not_made_a_second_time(wire: tuple[Prox
         owners.append(f"owner-{len(owners)}")
         return owners[-1]
 
-    proxy.cuts_reply = once(b"COMMIT")
+    proxy.cuts_reply = once(b"claim_8(")
     with pytest.raises(StoreUnavailable):
         client.claim_due(2, new_owner=new_owner)
     assert proxy.cut == 1
