@@ -1,4 +1,4 @@
-"""The table of waits. The caller holds the connection."""
+"""The table of waits. Apart from the store, as most runs never wait. The caller holds the connection."""
 
 from __future__ import annotations
 
