@@ -24,7 +24,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import StepRecord
 from everstep.model.shapes import shown
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
@@ -41,13 +41,20 @@ from everstep.runtime.waits.answers import open_waits
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A node whose visits are recorded, and will not run again; not one that is made again."""
+    """A node whose visits are recorded, and will not run again; not one that is made again.
+
+    Of a map under way: its items that have ended.
+    """
 
     path: str
     visits: int
     status: Status
     outputs: tuple[str, ...] = ()
     """What it wrote."""
+    items: int | None = None
+    """Of a map under way: how many of its items are recorded, and not called again."""
+    of_items: int | None = None
+    """Of a map under way: how many items it goes over."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +94,11 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     status: WaitStatus
     due_at: datetime | None = None
-    outcome: Literal["done", "rerun"] | None = None
-    """What was said of an effect that never reported: it happened, or its node is called again."""
+    outcome: Literal["done", "rerun", "approved", "rejected"] | None = None
+    """What was decided; of an effect that never reported: it happened, or its node is called again."""
+    settled_by: SettledBy | None = None
+    then: tuple[str, ...] = ()
+    """The nodes that follow it."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +180,8 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
     recorded = tuple(_recorded(state))
     waits = tuple(
-        _awaited(look_at_wait(services.codecs, wait)) for wait in await open_waits(services.store, run_id)
+        _awaited(look_at_wait(services.codecs, wait), state)
+        for wait in await open_waits(services.store, run_id)
     )
     explained = Explanation(
         run_id=run_id,
@@ -197,7 +208,8 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     )
 
 
-def _awaited(row: WaitRow) -> Awaited:
+def _awaited(row: WaitRow, state: RunState) -> Awaited:
+    scope, i = state.waits.get(row.wait_id, (state, -1))
     return Awaited(
         wait_id=row.wait_id,
         path=row.path,
@@ -205,13 +217,18 @@ def _awaited(row: WaitRow) -> Awaited:
         status=row.status,
         due_at=row.due_at,
         outcome=_outcome(row),
+        settled_by=row.settled_by,
+        then=tuple(scope.path_of(k) for k in sorted(scope.plan.graph[i])) if i >= 0 else (),
     )
 
 
-def _outcome(row: WaitRow) -> Literal["done", "rerun"] | None:
-    if row.kind != SETTLE or row.answer is None:
+def _outcome(row: WaitRow) -> Literal["done", "rerun", "approved", "rejected"] | None:
+    if row.answer is None or row.kind not in (SETTLE, "approval"):
         return None
-    return "done" if "done" in msgspec.json.decode(row.answer) else "rerun"
+    said = msgspec.json.decode(row.answer)
+    if row.kind == SETTLE:
+        return "done" if "done" in said else "rerun"
+    return "approved" if said.get("approved") else "rejected"
 
 
 def _is_driven(services: Services, row: RunRow) -> bool:
@@ -226,6 +243,12 @@ def _recorded(state: RunState, remade: Collection[str] = ()) -> Iterator[Recorde
         for i, visits in enumerate(scope.visits) if not scope.is_hidden else ():
             path = scope.path_of(i)
             done = visits - (scope.statuses[i] is Status.FAILED and i in scope.due) - (path in remade)
+            visit = scope.opened.get(i)
+            if visit is not None and visit.is_map:
+                ended = len(visit.done) + len(visit.failed)
+                yield Recorded(
+                    path=visit.base, visits=0, status=Status.RUNNING, items=ended, of_items=visit.count
+                )
             if done:
                 status = scope.statuses[i] if done == visits else None
                 outputs = scope.plan.nodes[i].outputs

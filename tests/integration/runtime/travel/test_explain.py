@@ -186,3 +186,43 @@ def test_what_declares_no_effects_is_not_called_one(capsys: pytest.CaptureFixtur
         write(host.explain("A", flow))
     said = "1 effect may happen" if effects else "1 step without declared effects may run"
     assert said in capsys.readouterr().out
+
+
+@node(output="total")
+def summed(xs: list[int]) -> int:
+    return sum(xs)
+
+
+@pytest.mark.parametrize("decision", ["approved", "rejected"])
+def test_an_answer_is_explained_with_what_was_decided_and_what_follows(
+    host: Host, decision: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @node(output="told")
+    def tell(approve: wait.ApprovalOutput) -> bool:
+        return approve.approved
+
+    flow = Flow("pay", [summed, wait.approval("approve", context="total", prompt="Pay?"), tell])
+    host.run(flow, {"xs": [1]}, run_id="r")
+    [asked] = host.explain("r", flow).waits
+    assert (asked.outcome, asked.settled_by, asked.then) == (None, None, ("tell",))
+    host.answer(host.waits("r")[0].id, {"approved": decision == "approved"})
+    told = host.explain("r", flow)
+    assert (told.waits[0].outcome, told.waits[0].then) == (decision, ("tell",))
+    write(told)
+    assert f"approve  approval, {decision}; then tell" in capsys.readouterr().out
+
+
+def test_items_of_a_map_that_are_recorded_are_counted(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    @node(output="y")
+    def halve(x: int) -> float:
+        return 1 / x
+
+    each = halve.map_over("x", max_concurrency=1).with_inputs(x="xs").with_outputs(y="ys")
+    flow = Flow("halves", [each], durability="strong")
+    host.run(flow, {"xs": [1, 2, 0, 4]}, run_id="r")
+    told = host.explain("r", flow)
+    [skipped] = told.recorded
+    assert (skipped.path, skipped.items, skipped.of_items) == ("halve", 2, 4)
+    assert [step.path for step in told.starts] == ["halve#2"]
+    write(told)
+    assert "halve  2 of 4 items" in capsys.readouterr().out

@@ -100,11 +100,15 @@ def _section(title: str, lines: list[str]) -> None:
 
 
 def _waited(wait: Awaited) -> str:
-    said = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
-    return f"{wait.path}  {wait.kind}, {wait.status.value}{said}{_when(wait.due_at)}"
+    effect = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
+    status = wait.outcome if wait.outcome and not effect else wait.status.value
+    then = f"; then {', '.join(wait.then)}" if wait.then else ""
+    return f"{wait.path}  {wait.kind}, {status}{effect}{_when(wait.due_at)}{then}"
 
 
 def _skipped(step: Recorded) -> str:
+    if step.items is not None:
+        return f"{step.path}  {step.items} of {count(step.of_items or 0, 'item')}"
     visits = f" ({count(step.visits, 'visit')})" if step.visits > 1 else ""
     wrote = f"  {click.style(', '.join(step.outputs), dim=True)}" if step.outputs else ""
     status = "" if step.status is Status.COMPLETED else f"  {step.status.value}"
