@@ -155,7 +155,8 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
 def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:
     scope.versions = dict(versions)
     for i, required in enumerate(scope.plan.required):
-        scope.missing[i] = len(required - versions.keys())
+        # Asked name by name: a set less the keys of a mapping goes over all of the mapping.
+        scope.missing[i] = sum(name not in versions for name in required)
 
 
 def _restore_visit(

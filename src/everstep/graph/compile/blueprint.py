@@ -90,7 +90,8 @@ def _core_of(shape: _NodeShape) -> Node:
         node.exports, node.must_lift = shape.exports, shape.must_lift
         node.outputs = tuple(shape.outputs)
     elif shape.kind == "node":
-        node = Node(_no_body, name=shape.name, output=shape.outputs, halts=shape.halts is not None)
+        node = _PLAIN.with_name(shape.name)
+        node.outputs = tuple(shape.outputs)
         node.identifier, node.is_built_in = shape.halts or "", bool(shape.halts)
     elif shape.kind == "ifelse":
         when_true, when_false = shape.targets
@@ -120,3 +121,7 @@ def _spec_of(name: str, group: _Group) -> JoinSpec:
 
 def _no_body(**_: object) -> None:
     raise FlowError("this plan was read from a store and has no functions to call.")
+
+
+_PLAIN: Final = Node(_no_body)
+"""What plain nodes are copied from: to look at the signature of a function costs more than all the rest."""
