@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from everstep import END, Flow, Host, node, route, wait
+from everstep import END, Flow, Host, Retry, node, route, wait
+from everstep.cli.commands.runs import checkpoints as listing
 from everstep.cli.commands.runs import show as showing
+from everstep.cli.commands.runs import step as stepping
+from everstep.cli.commands.runs.checkpoints import checkpoints
 from everstep.cli.commands.runs.log import log
 from everstep.cli.commands.runs.show import show
 from everstep.cli.view import lookup
@@ -110,6 +114,70 @@ def test_a_long_run_at_a_glance_is_read_from_its_end(tmp_path: Path, monkeypatch
     assert [line[:2] for line in shown if line[0] != "counted"] == [line[:2] for line in whole]
     assert [line[-2:] for line in shown[-2:]] == [line[-2:] for line in whole[-2:]]
     assert told(url, "A", "--full", command=show) == whole
+
+
+@node(output="part", retry=Retry(1, first=0.001))
+def shaky(n: int) -> int:
+    TRIED.append(n)
+    if n % 7 == 3 and TRIED.count(n) < 4:  # fails the run at its second attempt, and ends at the fourth
+        raise ValueError(f"not yet: {n}")
+    return n
+
+
+@node(output="whole")
+def after(part: int) -> int:
+    return part
+
+
+@route("count_up", END)
+def back(whole: int) -> str:
+    return END if whole >= ROUNDS else "count_up"
+
+
+TRIED: list[int] = []
+inner = Flow("inner", [shaky, after])
+mixed = Flow("mixed", [count_up, inner.as_node(), back], entry="count_up", durability="strong")
+
+
+def test_one_step_of_a_long_run_is_found_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    TRIED.clear()
+    with Host(url) as host:
+        result = host.run(mixed, {"n": ROUNDS - 40}, run_id="A")
+        while result.status != "completed":
+            result = host.resume("A", mixed)
+        records = host.history("A")
+        last = host.info("A").checkpoints
+    steps = Counter((s.path, s.visit) for record in records for s in record.steps if s.path[0] != "@")
+    again = next(place for place, count in steps.items() if count == 4)
+    assert again[0].endswith("shaky")  # its attempts before a resume, and those after it
+    wanted = [f"{path}@{visit}" for path, visit in [again, *sorted(steps)[::7]]]
+    wanted += ["count_up", "inner", "inner/shaky", "inner@2/after", "back", "inputs"]
+    wanted += ["1", str(last // 2), str(last)]
+    whole = {step: told(url, "A", step, "--json", "--full", command=show) for step in wanted}
+    monkeypatch.setattr(stepping, "RECENT", 20)
+    monkeypatch.setattr(lookup, "PAGE", 10)
+    for step in wanted:
+        assert told(url, "A", step, "--json", command=show) == whole[step], step
+
+
+def test_the_checkpoints_of_a_long_run_are_listed_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(long, {"n": 0}, run_id="A")
+    monkeypatch.setattr(listing, "PAGE", 20)
+    whole = told(url, "A", "--all", command=checkpoints)
+    reads = Reads(monkeypatch)
+    shown = told(url, "A", command=checkpoints)
+    assert shown[0][1:3] == [f"{len(whole) - 21:,}", "checkpoints"]
+    assert shown[2:] == whole[-20:]
+    assert told(url, "A", "--last", "3", command=checkpoints)[1:] == whole[-3:]
+    assert reads.records < 50
+    assert len(told(url, "A", "--json", command=checkpoints)["checkpoints"]) == len(whole) - 1
 
 
 def test_a_host_gives_the_newest_checkpoints_as_they_are_in_the_whole_history(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ STRETCH, ROOM = 5000, 1 << 24
 Version = tuple[str, int]
 PAGE = 500
 """How many checkpoints are read at a time."""
+RECENT = 2000
+"""Of so many checkpoints everything is read; of those before them, if it must not be all, only how the run
+stood."""
 
 
 class Pages:
@@ -28,36 +31,39 @@ class Pages:
     They can be gone over again. A run of one page is read once.
     """
 
-    def __init__(self, host: Host, run: str, *, newest: int | None = None, after: int = 0) -> None:
+    def __init__(
+        self, host: Host, run: str, *, newest: int | None = None, after: int = 0, upto: int | None = None
+    ) -> None:
         self._host = host
         self._run = run
         self._after = after
+        self._upto = upto
         self._only = None if newest is None else host.history(run, count=newest)
 
     def __iter__(self) -> Iterator[list[CheckpointRecord]]:
         if self._only is not None:
             yield self._only
             return
-        found = self._host.history(self._run, after=self._after, count=PAGE)
+        found = self._page(self._after)
         self._only = found if len(found) < PAGE else None
         while found:
             yield found
-            last = found[-1].sequence
-            found = self._host.history(self._run, after=last, count=PAGE) if len(found) == PAGE else []
+            found = self._page(found[-1].sequence) if len(found) == PAGE else []
+
+    def _page(self, after: int) -> list[CheckpointRecord]:
+        return self._host.history(self._run, after=after, last=self._upto, count=PAGE)
 
 
 class Lookup:
     """Reads versions of values in about the order of the steps that are to be shown."""
 
-    def __init__(
-        self, host: Host, run_id: str, steps: Iterable[StepRecord], *, with_reads: bool = False
-    ) -> None:
+    def __init__(self, host: Host, run_id: str, steps: Iterable[StepRecord]) -> None:
         self._host = host
         self._run_id = run_id
         self._at = run_id
         """Where to begin to look back for values."""
         self._waits: dict[str, WaitInfo | None] | None = None
-        self.turn_to(steps, with_reads=with_reads)
+        self.turn_to(steps)
 
     def turn_to(
         self, steps: Iterable[StepRecord], *, with_reads: bool = False, upto: int | None = None

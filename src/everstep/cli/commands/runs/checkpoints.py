@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
+from everstep.cli.view.lookup import PAGE
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import STATUS_COLOURS, clock_time, count, preview, size, write_json
 from everstep.codec.wire import wire
+from everstep.errors import BadRequest
 from everstep.results import CheckpointInfo
 
 SHOWN_NODES = 4
@@ -16,26 +18,39 @@ SHOWN_NODES = 4
 
 @click.command()
 @click.argument("run", metavar="RUN[/PATH]")
+@click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N.")
+@click.option("--all", "everything", is_flag=True, help=f"Every checkpoint, not only the last {PAGE}.")
 @store_option
 @json_option
-def checkpoints(run: str, store: str | None, as_json: bool) -> None:
+def checkpoints(run: str, last: int | None, everything: bool, store: str | None, as_json: bool) -> None:
     """List the checkpoints of a run, without the values they hold.
 
-    With PATH, those that hold steps inside that flow or item.
+    With PATH, those that hold steps inside that flow or item. Of a long run the last ones are listed, unless
+    all are asked for.
 
     \b
     Examples:
       everstep checkpoints A17
-      everstep checkpoints A17/rag
+      everstep checkpoints A17/rag --last 5
     """
+    if last is not None and everything:
+        raise BadRequest("--last and --all exclude each other.", fix="Leave one of them out.")
     with open_host(store, create=False) as host:
         address = find_run(host, run)
         run_id, path = split_run(address)
-        found = host.checkpoints(address)
+        newest = last if everything or as_json else last or PAGE
+        # The steps of a part may lie anywhere in its run.
+        first = 1 if newest is None or path else max(1, host.info(run_id).checkpoints - newest + 1)
+        found = host.checkpoints(address, first=first)
+    if newest is not None:
+        found = found[-newest:]
     if as_json:
         told = {"run_id": run_id, **({"path": path} if path else {})}
         write_json({**told, "checkpoints": [wire(info) for info in found]})
         return
+    if last is None and first > 1:
+        said = f"… {count(first - 1, 'checkpoint')} before these: everstep checkpoints {address} --all"
+        click.secho(said, dim=True)
     write_table(["#", "time", "trigger", "steps", "size", ""], [_row(info, run_id) for info in found])
 
 

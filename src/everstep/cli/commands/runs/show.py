@@ -16,7 +16,7 @@ from everstep.cli.commands.runs.state import read, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
 from everstep.cli.view.groups import members_of
 from everstep.cli.view.guards import guard_lines
-from everstep.cli.view.lookup import Lookup, Pages
+from everstep.cli.view.lookup import RECENT, Lookup, Pages
 from everstep.cli.view.outline import is_beside_a_phase
 from everstep.cli.view.spooled import say_waiting
 from everstep.cli.view.spooled import waiting as waiting_here
@@ -48,9 +48,6 @@ from everstep.model.records import CHANNEL, StepRecord
 from everstep.model.waits import WaitOpened
 from everstep.results import RunInfo, RunState
 
-RECENT = 2000
-"""Of so many checkpoints, and two more for each node, everything is read; of those before them only how the
-run stood."""
 _GLYPHS = {
     Status.COMPLETED: "✓",
     Status.FAILED: "✗",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NoReturn
@@ -10,7 +11,7 @@ import click
 
 from everstep import Host
 from everstep.cli.commands.runs.log import LogRows
-from everstep.cli.view.lookup import Lookup, Pages
+from everstep.cli.view.lookup import RECENT, Lookup, Pages
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import call_of, request_of
 from everstep.cli.view.table import Cell, Table, wide
@@ -115,8 +116,11 @@ class Search:
 
 def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: bool) -> None:
     """Show what STEP means: what it read, what it wrote, why it failed, what is inside."""
-    pages = Pages(host, run_id)
+    pages = Pages(host, run_id) if whole else _pages_around(host, run_id, wanted)
     search = Search(pages, wanted)
+    if search.checkpoint is None and search.place is None and search.item is None:
+        pages = Pages(host, run_id)
+        search = Search(pages, wanted)
     checkpoint, found = search.checkpoint, search.steps(pages)
     if not found and checkpoint is None:
         if search.item is None:
@@ -127,7 +131,9 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
             _write_inside(host, run_id, pages, item, whole=whole)
             return
         found = search.inside(pages)
-    lookup = Lookup(host, run_id, (step for _, step in found), with_reads=True)
+    lookup = Lookup(host, run_id, ())
+    newest = max((record.sequence for record, _ in found), default=None)
+    lookup.turn_to((step for _, step in found), with_reads=True, upto=newest)
     if as_json:
         steps = [
             Wire(
@@ -142,7 +148,10 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
         return
     if checkpoint is not None:
         _write_record(checkpoint)
-    tasks = _tasks(pages, {step.task for _, step in found if step.task is not None})
+    asked = {step.task for _, step in found if step.task is not None}
+    tasks = _tasks(pages, asked)
+    if len(tasks) < len(asked):
+        tasks = _tasks(Pages(host, run_id), asked)
     shown = [_only(record, [step]) for record, step in _without_opening(found)]
     shown = shown if checkpoint is None else [checkpoint]
     is_first = checkpoint is None
@@ -159,6 +168,46 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
             _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0), whole=whole)
     if checkpoint is None:
         _write_inside(host, run_id, pages, found[-1][1], whole=whole)
+
+
+def _pages_around(host: Host, run_id: str, wanted: str) -> Pages:
+    """Return the pages that what STEP means lies in, as far as the states of a long run tell.
+
+    Attempts that failed long before the run was resumed may lie outside of them.
+    """
+    state, address = host.state(run_id), Address.parse(wanted)
+    if state.sequence <= RECENT or address is None:
+        return Pages(host, run_id)
+    if wanted.isdecimal():
+        return Pages(host, run_id, after=int(wanted) - 1, upto=int(wanted))
+    name, visit = address.segments[0].name, address.segments[0].visit
+    if name == INPUTS[1:] and name not in state.nodes:
+        return Pages(host, run_id, upto=RECENT)
+    if visit is None:
+        visit = _ended(state, name) + _is_under_way(state, name)
+    oldest = max(1, host.info(run_id).trimmed_before)
+    last = oldest + bisect_left(
+        range(oldest, state.sequence), visit, key=lambda at: _ended(host.state(run_id, at), name)
+    )
+    first = last - RECENT
+    while first > oldest and _is_under_way(host.state(run_id, first), name):
+        first -= last - first
+    return Pages(host, run_id, after=max(0, first), upto=last)
+
+
+def _ended(state: RunState, name: str) -> int:
+    """Return how many visits to a node have ended for good; one that failed may go on."""
+    node = state.nodes.get(name)
+    return 0 if node is None else node.visits - (node.status is Status.FAILED)
+
+
+def _is_under_way(state: RunState, name: str) -> bool:
+    """True if a visit to a node has steps and has not ended for good."""
+    node = state.nodes.get(name)
+    return name in state.opened or (
+        node is not None
+        and (node.attempts > 0 or node.begun or node.status not in (None, Status.COMPLETED, Status.CANCELLED))
+    )
 
 
 def _tasks(pages: Iterable[Sequence[CheckpointRecord]], numbers: set[int]) -> dict[int, QueuedTask]:
