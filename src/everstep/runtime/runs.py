@@ -27,7 +27,7 @@ from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
-from everstep.ports.store import RunRow, Signal, TakenUp, Verdict
+from everstep.ports.store import Commit, RunRow, Signal, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
@@ -42,6 +42,7 @@ from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
     from everstep.codec.notes import close_act
+    from everstep.engine.commits import first_row
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.runtime.at_rest import RestingRuns
@@ -62,6 +63,7 @@ else:
     newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
     migrated = on_demand("everstep.runtime.travel.migrate:migrated")
     close_act = on_demand("everstep.codec.notes:close_act")
+    first_row = on_demand("everstep.engine.commits:first_row")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
@@ -150,13 +152,12 @@ class Runs:
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
-        verdict = await journal.admit(drafts, None)
-        row = await self.reader.row(run_id)
-        if verdict is Verdict.EXISTS:
-            await check_same_flow(self.reader, row, flow)
-            await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
-        else:
+        if await journal.admit(drafts, None) is Verdict.ACCEPTED:
             await self._services.ring(run_id, flow.name)
+            return _admitted(journal)
+        row = await self.reader.row(run_id)
+        await check_same_flow(self.reader, row, flow)
+        await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         return row
 
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
@@ -396,9 +397,9 @@ class Runs:
             self.keeper.drop(lease)
             await give_back(self._services, self.keeper, lease)
             raise
-        data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
-        self._emit("run_resumed", row.run_id, data | resumed.to_wire())
         if services.listener is not None:
+            data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
+            self._emit("run_resumed", row.run_id, data | resumed.to_wire())
             for path, visit in state.done():
                 at = resumed.resumed_at
                 event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
@@ -531,6 +532,14 @@ class Runs:
         if self._services.listener is not None:
             event = Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data)
             tell(self._services.listener, event)
+
+
+def _admitted(journal: Journal) -> RunRow:
+    """Return the row of a run that was just admitted without an owner; the store need not be asked for it."""
+    head, admission = journal.head, journal.admission
+    assert admission is not None and head.checkpoint_id is not None
+    opening = Commit(journal.run_id, head.sequence, head.checkpoint_id, None, 0, b"", admission=admission)
+    return first_row(opening, admission.created_at)
 
 
 def host_closed() -> HostClosed:

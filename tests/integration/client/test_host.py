@@ -783,6 +783,18 @@ def test_a_finished_sibling_commits_by_itself(host: Host) -> None:
     assert seen == ["step", "completed"]
 
 
+def test_what_start_says_of_a_run_is_what_the_store_keeps(url: str) -> None:
+    async def go() -> None:
+        async with AsyncHost(url) as host:
+            plain = await host.start(Flow("f", [first]), {"x": 1})
+            placed = await host.start(Flow("f", [first]), {"x": 1}, priority=3, group="a")
+            again = await host.start(Flow("f", [first]), {"x": 1}, run_id=plain.run_id)
+            assert (plain, placed) == (await host.info(plain.run_id), await host.info(placed.run_id))
+            assert again == plain
+
+    asyncio.run(go())
+
+
 def test_many_runs_share_a_host(url: str) -> None:
     @node(output="b")
     async def slow(a: int) -> int:

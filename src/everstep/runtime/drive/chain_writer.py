@@ -134,6 +134,8 @@ class Journal:
         self._space = space
         self.head = Head()
         self.lease: Lease | None = None
+        self.admission: Admission | None = None
+        """What the run was given when it was admitted, if that was done here."""
         self.act: Act | None = None
         """Who started, resumed or cancelled the run, until a record says so."""
         self.is_halted = False
@@ -237,7 +239,7 @@ class Journal:
             metadata=flow.about(self._durability) or None,
             act=self.act,
         )
-        admission = Admission(
+        self.admission = Admission(
             flow_id=flow.flow_id,
             flow_version=flow.flow_version,
             flow_hash=flow.flow_hash,
@@ -249,7 +251,7 @@ class Journal:
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
-        return await self._put(record, Status.RUNNING, admission=admission)
+        return await self._put(record, Status.RUNNING, admission=self.admission)
 
     async def flush(
         self,

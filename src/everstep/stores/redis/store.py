@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,6 +41,7 @@ from everstep.stores.redis.fields import (
     KEYFRAME,
     STUB,
     WHOLE,
+    Hash,
     commit_arguments,
     hash_of,
     marked,
@@ -61,7 +62,7 @@ from everstep.stores.redis.link import Links
 from everstep.stores.redis.restoring import restore
 from everstep.stores.redis.watch import RedisWatch
 from everstep.stores.redis.wire import Argument
-from everstep.stores.threads import Threads
+from everstep.stores.threads import Gathered, Threads
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
@@ -69,6 +70,8 @@ Hashes = list[str]
 Runs = list[RunRow]
 Waits = list[WaitRow]
 Workers = list[WorkerRow]
+Range = tuple[str, int, int, int]
+"""A run, the first and the last sequence of some of its records, and 1 to begin with the newest keyframe."""
 FORMAT = 1
 OLDEST_SERVER = 0x070000
 NEWEST = 1 << 53
@@ -92,6 +95,9 @@ class RedisStore:
         self._watch = RedisWatch(links, clock)
         self._turns = ClaimTurns()
         self._threads = Threads(THREADS, "everstep-redis")
+        self._records = Gathered(self._read_records)
+        self._blueprints = Gathered(self._read_blueprints)
+        self._erasures = Gathered(self._erase_some)
 
     def _check_format(self, create: bool) -> None:
         at = self._links.address
@@ -134,18 +140,17 @@ class RedisStore:
         return [_VERDICTS[verdict] for verdict in self._call("put", *arguments)]
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        return await self._records(run_id, first, last, 0)
+        return await self._records.get((run_id, first, NEWEST if last is None else last, 0))
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
-        return await self._records(run_id, 1, at, 1)
+        return await self._records.get((run_id, 1, NEWEST if at is None else at, 1))
 
-    async def _records(
-        self, run_id: str, first: int, last: int | None, from_keyframe: int
-    ) -> list[StoredRecord]:
-        begins, items = await self._aside(
-            "records", run_id, first, NEWEST if last is None else last, from_keyframe
-        )
-        return [unpacked(begins + k, item) for k, item in enumerate(items)]
+    async def _read_records(self, asked: list[Range]) -> dict[Range, list[StoredRecord]]:
+        found = await self._aside("records", *(part for one in asked for part in one))
+        return {
+            one: [unpacked(begins + k, item) for k, item in enumerate(items)]
+            for one, (begins, items) in zip(asked, found, strict=True)
+        }
 
     async def trim(self, run_id: str, *, before: int) -> int:
         while True:
@@ -297,8 +302,11 @@ class RedisStore:
         return run_row(run_id, hash_of(flat)) if flat else None
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
-        found: bytes | None = await self._aside("structure", flow_hash)
-        return found
+        return await self._blueprints.get(flow_hash)
+
+    async def _read_blueprints(self, hashes: Hashes) -> dict[str, bytes | None]:
+        found = await self._aside("structures", *hashes)
+        return dict(zip(hashes, found, strict=True))
 
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
@@ -392,25 +400,27 @@ class RedisStore:
         await self._aside("ack", run_id)
 
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        while True:
-            now, flat, has_forks = await self._aside("erasable", run_id)
-            fields = hash_of(flat)
-            row = run_row(run_id, fields) if fields else None
-            verdict = judge_erasure(
-                is_there=row is not None,
-                checkpoints=row.checkpoints if row is not None else 0,
-                head=head,
-                lease=row.lease if row is not None else None,
-                now=moment(now),
-                has_forks=bool(has_forks),
-                pinned=row.pinned if row is not None else None,
-            )
-            if verdict is not Erasure.ERASED:
-                return verdict
-            seen = (head, marked(fields.get(b"expires")), marked(fields.get(b"pinned")))
-            # Judged by what the row said; if it says something else by now, it is judged again.
-            if await self._aside("erase", run_id, *seen, reason, marked(summary)):
-                return verdict
+        return await self._erasures.get(ToErase(run_id, head, reason, summary, object()))
+
+    async def _erase_some(self, asked: list[ToErase]) -> dict[ToErase, Erasure]:
+        verdicts: dict[ToErase, Erasure] = {}
+        while left := [one for one in asked if one not in verdicts]:
+            now, found = await self._aside("erasable", *(one.run_id for one in left))
+            told: list[Argument] = []
+            judged: list[ToErase] = []
+            for one, (flat, has_forks) in zip(left, found, strict=True):
+                fields = hash_of(flat)
+                verdict = one.judge(fields, moment(now), has_forks=bool(has_forks))
+                if verdict is not Erasure.ERASED:
+                    verdicts[one] = verdict
+                    continue
+                judged.append(one)
+                seen = (one.head, marked(fields.get(b"expires")), marked(fields.get(b"pinned")))
+                told += (one.run_id, *seen, one.reason, marked(one.summary))
+            # Judged by what the rows said; one that says something else by now is judged again.
+            gone = await self._aside("erase", *told) if told else []
+            verdicts |= {one: Erasure.ERASED for one, is_gone in zip(judged, gone, strict=True) if is_gone}
+        return verdicts
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = hash_of(await self._aside("tombstone", run_id))
@@ -477,6 +487,30 @@ class RedisStore:
         self._watch.close()
         self._threads.close(wait=False)
         self._links.close()
+
+
+class ToErase(NamedTuple):
+    """A run that is to be erased as it was looked at."""
+
+    run_id: str
+    head: int
+    reason: str
+    summary: bytes | None
+    asked: object
+    """Another one each time: of two that ask for the same, one erases the run."""
+
+    def judge(self, fields: Hash, now: datetime, *, has_forks: bool) -> Erasure:
+        """Return what becomes of the run, by what its row says."""
+        row = run_row(self.run_id, fields) if fields else None
+        return judge_erasure(
+            is_there=row is not None,
+            checkpoints=row.checkpoints if row is not None else 0,
+            head=self.head,
+            lease=row.lease if row is not None else None,
+            now=now,
+            has_forks=has_forks,
+            pinned=row.pinned if row is not None else None,
+        )
 
 
 def _waits(found: Sequence[Sequence[bytes]]) -> Waits:

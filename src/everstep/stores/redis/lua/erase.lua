@@ -1,19 +1,13 @@
--- Removes a run with its waits and leaves a tombstone, unless its row is not as it was judged, or it was forked since.
--- Returns 1 if it did. ARGV: run, head, expiry and pin as they were ('=' before what there is), reason, summary.
-local run_id, now = ARGV[2], clock()
-local row = row_of(run_id)
-local f = redis.call('HMGET', row, 'head', 'expires', 'pinned', 'n', 'flow', 'hash', 'status', 'created', 'parent',
-  'priority', 'group')
+-- Removes runs with their waits and leaves tombstones, unless a row is not as it was judged, or was forked since.
+-- Returns 1 for each that it removed, else 0.
+-- ARGV, for each: run, head, expiry and pin as they were ('=' before what there is), reason, summary.
+local EACH, now, gone = 6, clock(), {}
+
 local function marked(value)
   return value and '=' .. value or ''
 end
-if f[1] ~= ARGV[3] or marked(f[2]) ~= ARGV[4] or marked(f[3]) ~= ARGV[5]
-  or redis.call('EXISTS', P .. 'forks:' .. run_id) == 1 then
-  return 0
-end
-local n, flow, status = f[4], f[5], f[7]
 
-for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:run:' .. run_id, 0, -1)) do
+local function erase_wait(wait_id)
   local w = redis.call('HMGET', wait_of(wait_id), 'flow', 'kind', 'token', 'status')
   for _, index in ipairs({ 'waits', 'waits:' .. w[4], 'waits:flow:' .. w[1], 'waits:untold', 'timers' }) do
     redis.call('ZREM', P .. index, wait_id)
@@ -27,32 +21,53 @@ for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:run:' .. run_id, 0, -1
   redis.call('DEL', wait_of(wait_id))
 end
 
-line_up(run_id, n, nil, version_of(flow, f[6]), f[10] or '0', f[11] or '')
-note_lease(run_id, nil)
-if not FINAL[status] then
-  count_unfinished(flow, f[6], -1)
+local function leave_tombstone(run_id, n, flow, created, reason, summary)
+  local number = redis.call('INCR', P .. 'tombstones:number')
+  redis.call('HSET', tomb_of(run_id), 'n', n, 'number', number, 'flow', flow, 'created', created, 'erased', now,
+    'reason', reason)
+  if summary ~= '' then
+    redis.call('HSET', tomb_of(run_id), 'summary', string.sub(summary, 2))
+  end
+  redis.call('ZADD', P .. 'tombstones', number, run_id)
+  redis.call('ZADD', P .. 'tombstones:flow:' .. flow, number, run_id)
 end
-for _, index in ipairs({ 'runs', 'flow:' .. flow, 'status:' .. status, 'status:' .. status .. ':' .. flow, 'repair',
-    'kept' }) do
-  redis.call('ZREM', P .. index, run_id)
-end
-if f[9] then
-  redis.call('ZREM', P .. 'forks:' .. f[9], run_id)
-  redis.call('ZREM', P .. 'pins:' .. f[9], run_id)
-end
-for _, own in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:' }) do
-  redis.call('DEL', P .. own .. run_id)
-end
-redis.call('UNLINK', P .. 'chain:' .. run_id)
-redis.call('DEL', row)
 
-local number = redis.call('INCR', P .. 'tombstones:number')
-redis.call('HSET', tomb_of(run_id), 'n', n, 'number', number, 'flow', flow, 'created', f[8], 'erased', now,
-  'reason', ARGV[6])
-if ARGV[7] ~= '' then
-  redis.call('HSET', tomb_of(run_id), 'summary', string.sub(ARGV[7], 2))
+local function erase(run_id, head, expires, pinned, reason, summary)
+  local row = row_of(run_id)
+  local f = redis.call('HMGET', row, 'head', 'expires', 'pinned', 'n', 'flow', 'hash', 'status', 'created', 'parent',
+    'priority', 'group')
+  if f[1] ~= head or marked(f[2]) ~= expires or marked(f[3]) ~= pinned
+    or redis.call('EXISTS', P .. 'forks:' .. run_id) == 1 then
+    return 0
+  end
+  local n, flow, status = f[4], f[5], f[7]
+  for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:run:' .. run_id, 0, -1)) do
+    erase_wait(wait_id)
+  end
+  line_up(run_id, n, nil, version_of(flow, f[6]), f[10] or '0', f[11] or '')
+  note_lease(run_id, nil)
+  if not FINAL[status] then
+    count_unfinished(flow, f[6], -1)
+  end
+  for _, index in ipairs({ 'runs', 'flow:' .. flow, 'status:' .. status, 'status:' .. status .. ':' .. flow, 'repair',
+      'kept' }) do
+    redis.call('ZREM', P .. index, run_id)
+  end
+  if f[9] then
+    redis.call('ZREM', P .. 'forks:' .. f[9], run_id)
+    redis.call('ZREM', P .. 'pins:' .. f[9], run_id)
+  end
+  local own = {}
+  for k, kind in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:', 'chain:' }) do
+    own[k] = P .. kind .. run_id
+  end
+  redis.call('UNLINK', row, unpack(own))
+  leave_tombstone(run_id, n, flow, f[8], reason, summary)
+  return 1
 end
-redis.call('ZADD', P .. 'tombstones', number, run_id)
-redis.call('ZADD', P .. 'tombstones:flow:' .. flow, number, run_id)
+
+for at = 2, #ARGV, EACH do
+  gone[#gone + 1] = erase(unpack(ARGV, at, at + EACH - 1))
+end
 announce()
-return 1
+return gone
