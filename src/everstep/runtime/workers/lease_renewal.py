@@ -50,6 +50,9 @@ class _Held:
     def is_over(self) -> bool:
         return self.drive is None and all(thread.done() for thread in self.threads)
 
+    def is_nearly_due(self, now: float) -> bool:
+        return self.due <= now + self.ttl.total_seconds() / 10
+
 
 class _NotYet:
     """Stands for the drive of a run that was claimed and has not begun, and remembers why it must not."""
@@ -259,6 +262,8 @@ class LeaseKeeper:
                 now = self._clock.monotonic()
                 over = [h for h in self._held.values() if h.is_over]
                 due = [h for h in self._held.values() if h.due <= now and h not in over]
+                if due:  # with them those that are due soon, so that many leases are not as many questions
+                    due = [h for h in self._held.values() if h.is_nearly_due(now) and h not in over]
                 beats = [b for b in self._beats if b.due <= now]
                 if not due and not over and not beats:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
@@ -268,8 +273,8 @@ class LeaseKeeper:
                     continue
             for held in over:
                 self._give_back(held)
-            for held in due:
-                self._renew(held)
+            for ttl in {held.ttl for held in due}:
+                self._renew([held for held in due if held.ttl == ttl], ttl)
             for beat in beats:
                 beat.do(now)
 
@@ -284,21 +289,29 @@ class LeaseKeeper:
             log.warning("lease release failed: run %r: %s", held.lease.run_id, error)
             self.leave_behind(held.lease.run_id, held.lease.owner)
 
-    def _renew(self, held: _Held) -> None:
+    def _renew(self, some: Sequence[_Held], ttl: timedelta) -> None:
         started = self._clock.monotonic()
-        span = held.ttl.total_seconds()
         try:
-            outcome = self._ask(held)
+            outcomes = self._ask(some, ttl)
         except EverstepError as error:
-            held.due = self._clock.monotonic() + min(span / 10, 5.0)
-            if not self._is_troubled:
-                self._is_troubled = True
-                log.warning("lease renewal failed: run %r: %s", held.lease.run_id, error)
-            if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
-                self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
+            if len(some) == 1:
+                self._failed(some[0], error)
+            else:  # it may be about one of them
+                for held in some:
+                    self._renew([held], ttl)
             return
         self._is_troubled = False
-        self._judge(held, started, outcome)
+        for held, outcome in zip(some, outcomes, strict=True):
+            self._judge(held, started, outcome)
+
+    def _failed(self, held: _Held, error: EverstepError) -> None:
+        span = held.ttl.total_seconds()
+        held.due = self._clock.monotonic() + min(span / 10, 5.0)
+        if not self._is_troubled:
+            self._is_troubled = True
+            log.warning("lease renewal failed: run %r: %s", held.lease.run_id, error)
+        if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
+            self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
 
     def _judge(self, held: _Held, asked: float, outcome: Lease | Verdict) -> None:
         if isinstance(outcome, Lease):
@@ -316,10 +329,11 @@ class LeaseKeeper:
         process = noted(lease.process, self._clock.monotonic(), held.ttl)
         return msgspec.structs.replace(lease, process=process)
 
-    def _ask(self, held: _Held) -> Lease | Verdict:
+    def _ask(self, some: Sequence[_Held], ttl: timedelta) -> Sequence[Lease | Verdict]:
+        leases = [self._longer(held) for held in some]
         if isinstance(self._store, BlockingStore):
-            return self._store.renew_blocking([self._longer(held)], held.ttl)[0]
-        return self._on_loop(self._store.renew([self._longer(held)], held.ttl))[0]
+            return self._store.renew_blocking(leases, ttl)
+        return self._on_loop(self._store.renew(leases, ttl))
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

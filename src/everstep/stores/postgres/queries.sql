@@ -112,8 +112,18 @@ WITH done AS (
 SELECT run_key, nextval('{schema}.changes') FROM done;
 
 -- name: renew
+-- Locked in the order in which groups of commits are: two that write to several runs could wait for each other.
+WITH mine AS (
+    SELECT runs.run_key FROM unnest($1::text[], $2::bigint[], $3::text[]) AS held (run_id, epoch, owner)
+    JOIN {schema}.runs ON runs.run_id = held.run_id AND runs.epoch = held.epoch AND runs.owner = held.owner
+    WHERE signal IS NULL ORDER BY runs.run_key FOR NO KEY UPDATE OF runs
+)
 UPDATE {schema}.runs SET expires_at = coalesce($5::bigint, {schema}.now_1()) + $4
-WHERE run_id = $1 AND epoch = $2 AND owner = $3 AND signal IS NULL RETURNING expires_at;
+FROM mine WHERE runs.run_key = mine.run_key RETURNING run_id, epoch, expires_at;
+
+-- name: still_held
+SELECT run_id, epoch FROM unnest($1::text[], $2::bigint[]) AS held (run_id, epoch) JOIN {schema}.runs USING (run_id, epoch)
+WHERE owner IS NOT NULL;
 
 -- name: release
 WITH done AS (
@@ -241,8 +251,7 @@ LIMIT 1;
 
 -- name: settle_due
 WITH halted AS (
-    SELECT runs.run_key, runs.status FROM {schema}.runs WHERE run_id = ANY ($1::text[])
-    ORDER BY run_key FOR NO KEY UPDATE
+    SELECT runs.run_key, runs.status FROM {schema}.runs WHERE run_id = $1 FOR NO KEY UPDATE
 )
 UPDATE {schema}.waits
 SET status = 'settled', settled_at = coalesce($2::bigint, {schema}.now_1()), settled_by = 'clock',
@@ -250,7 +259,8 @@ SET status = 'settled', settled_at = coalesce($2::bigint, {schema}.now_1()), set
 FROM halted
 WHERE waits.run_key = halted.run_key AND waits.status = 'open' AND scheduler = ''
   AND due_at <= coalesce($2::bigint, {schema}.now_1())
-  AND nextval('{schema}.changes') > 0;
+  AND nextval('{schema}.changes') > 0
+RETURNING wait_key;
 
 -- name: change_wait
 WITH done AS (

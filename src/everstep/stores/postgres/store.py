@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -282,19 +282,24 @@ class PostgresStore:
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
-        return self._renewals.use(lambda db: [self._renew_one(db, lease, ttl) for lease in held])
+        return self._renewals.use(lambda db: self._renew(db, held, ttl))
 
     def release_blocking(self, lease: Lease) -> None:
         self._renewals.use(lambda db: self._release(db, lease))
 
-    def _renew_one(self, db: Connection, lease: Lease, ttl: timedelta) -> Lease | Verdict:
-        values = (text(lease.run_id), lease.epoch, text(lease.owner), span_to_int(ttl), self._now())
-        for (expires_at,) in rows(db, self._sql["renew"], values):
-            return msgspec.structs.replace(lease, expires_at=to_time(expires_at))
-        found = rows(db, self._sql["run"], (text(lease.run_id),))
-        held = run_row(found[0]) if found else None
-        is_ours = held is not None and held.lease is not None and held.lease.epoch == lease.epoch
-        return Verdict.SIGNALLED if is_ours else Verdict.FENCED
+    def _renew(self, db: Connection, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        # A run may be there twice: the first drive has lost it and still ends.
+        names, epochs = [text(lease.run_id) for lease in held], [lease.epoch for lease in held]
+        given = (names, epochs, [text(lease.owner) for lease in held], span_to_int(ttl), self._now())
+        until = {row[:2]: row[2] for row in rows(db, self._sql["renew"], given)}
+        found = rows(db, self._sql["still_held"], (names, epochs)) if len(until) < len(held) else []
+        verdicts = dict.fromkeys(found, Verdict.SIGNALLED)
+        return [
+            msgspec.structs.replace(lease, expires_at=to_time(until[key]))
+            if key in until
+            else verdicts.get(key, Verdict.FENCED)
+            for lease, key in zip(held, zip(names, epochs, strict=True), strict=True)
+        ]
 
     async def release_lease(self, lease: Lease) -> None:
         await self._aside(lambda db: self._release(db, lease))
@@ -507,8 +512,8 @@ def _makes_due(commit: Commit) -> bool:
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)
 
 
-class ToErase(NamedTuple):
-    """A run that is to be erased as it was looked at."""
+class ToErase(msgspec.Struct, frozen=True, eq=False):
+    """A run that is to be erased as it was looked at. Two that ask for the same are two: one erases it."""
 
     run_id: str
     head: int

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.stores.columns import to_int
 from everstep.stores.postgres.columns import some_text, text, wait_row
-from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.connections import Connection, at_once, rows
 
 
 class PostgresWaits:
@@ -40,18 +40,16 @@ class PostgresWaits:
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer; says whether this did it, and how the wait is now."""
         given = (text(wait_id), now, by.value, answer, token_hash, self._channel, details)
-        done = rows(db, self._sql["settle"], given)
-        return bool(done) and done[0][0] == by.value, self.get(db, wait_id)
+        done, found = at_once(db, [(self._sql["settle"], given), (self._sql["wait"], (text(wait_id),))])
+        return bool(done) and done[0][0] == by.value, wait_row(found[0]) if found else None
 
     def fire(self, db: Connection, run_id: str, now: int | None) -> list[WaitRow]:
         """Settle what is due of a run, and return what is settled."""
-        if rows(db, self._sql["has_due"], (text(run_id), now)):
-            self.settle_due(db, [run_id], now)
-        return self.list(db, WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
-
-    def settle_due(self, db: Connection, run_ids: Sequence[str], now: int | None) -> None:
-        """Settle what is due of some runs."""
-        db.execute(self._sql["settle_due"], ([text(run_id) for run_id in run_ids], now))
+        settled = self._asked(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
+        is_due, found = at_once(db, [(self._sql["has_due"], (text(run_id), now)), settled])
+        if is_due:
+            _, found = at_once(db, [(self._sql["settle_due"], (text(run_id), now)), settled])
+        return [wait_row(row) for row in found]
 
     def change(self, db: Connection, wait_id: str, change: WaitChange) -> WaitRow | None:
         """Change an open wait and return it as it is now."""
@@ -81,6 +79,10 @@ class PostgresWaits:
 
     def list(self, db: Connection, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
+        return [wait_row(row) for row in rows(db, *self._asked(wanted))]
+
+    def _asked(self, wanted: WaitFilter) -> tuple[str, tuple[Any, ...]]:
+        """Return the query for the waits that match, and what it takes."""
         if wanted.is_untold:
             query = "untold_waits"
         elif wanted.run_id is not None:
@@ -97,4 +99,4 @@ class PostgresWaits:
             some_text(wanted.after),
             wanted.limit if wanted.limit >= 0 else None,
         )
-        return [wait_row(row) for row in rows(db, self._sql[query], bindings)]
+        return self._sql[query], bindings

@@ -108,6 +108,17 @@ class Leases(Suite):
         assert isinstance(kept, Lease)
         assert kept.run_id == "mine"
 
+    def test_a_run_that_was_claimed_anew_may_be_named_twice_in_a_renewal(self, client: Client) -> None:
+        stale = client.admit("run").lease()
+        client.clock.advance(31)
+        newer = client.claim("run")
+        client.clock.advance(10)
+        for leases in ([stale, newer], [newer, stale]):
+            found = dict(zip([lease.epoch for lease in leases], client.renew(*leases), strict=True))
+            assert found[stale.epoch] is Verdict.FENCED
+            kept = found[newer.epoch]
+            assert isinstance(kept, Lease) and kept.expires_at == client.clock.now() + TTL
+
     def test_a_released_lease_lets_another_in_at_once(self, client: Client) -> None:
         chain = client.admit("run")
         client.release(chain.lease())

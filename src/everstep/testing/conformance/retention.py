@@ -195,13 +195,16 @@ class Erasing(_Retaining):
         found = client.call(_store(client).tombstone("run"))
         assert found is not None and found.summary == b"first"
 
-    def test_of_two_that_erase_a_run_at_once_one_does_and_one_finds_it_gone(self, retaining: Client) -> None:
+    @pytest.mark.parametrize("reasons", [("old", "asked"), ("old", "old")], ids=["", "alike"])
+    def test_of_two_that_erase_a_run_at_once_one_does_and_one_finds_it_gone(
+        self, retaining: Client, reasons: tuple[str, str]
+    ) -> None:
         client = retaining
         _ended(client, "run")
         store, head = _store(client), client.row("run").checkpoints
 
         async def both() -> list[Erasure]:
-            asked = (store.erase("run", head=head, reason=reason) for reason in ("old", "asked"))
+            asked = (store.erase("run", head=head, reason=reason) for reason in reasons)
             return list(await asyncio.gather(*asked))
 
         assert sorted(client.call(both())) == [Erasure.ERASED, Erasure.GONE]

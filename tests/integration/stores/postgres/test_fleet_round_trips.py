@@ -14,8 +14,11 @@ from everstep import AsyncHost, Flow, Host, Retention, node
 from everstep.model.leases import Quota
 from everstep.ports.store import RunFilter
 from everstep.registry import open_store
-from everstep.runtime.system import SystemClock
+from everstep.runtime.system import RealSystem, SystemClock
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
 from everstep.stores.postgres.address import read_address
+from everstep.testing import ManualClock
+from everstep.testing.conformance.kit import TTL, Client, StoreKit
 from tests.servers.proxy import proxy_before
 
 SYNC = b"S\x00\x00\x00\x04"
@@ -112,6 +115,43 @@ def test_clean_up_asks_once_for_many_runs(postgres_url: str) -> None:
         assert len(found.runs) == 2 * RUNS
         assert len(trips) < RUNS
         assert host.fleet.counts().runs == {}
+
+
+def test_forks_and_what_they_were_forked_from_go_in_one_pass(postgres_url: str) -> None:
+    with Host(postgres_url) as host:
+        oldest = host.run(FLOW, {"a": 1}).run_id
+        first = host.fork(oldest, at=1).run_id
+        for fork in (first, host.fork(first, at=1).run_id, host.fork(oldest, at=1).run_id):
+            host.resume(fork, FLOW)
+        found = host.retention.gc(retention=Retention(completed_for="0s"))
+        assert (len(found.runs), found.spared) == (4, [])
+        assert host.runs() == []
+
+
+def test_the_leases_of_a_worker_are_renewed_together(postgres_url: str) -> None:
+    clock = ManualClock()
+    with counted(postgres_url) as (url, trips):
+        opened = open_store(url, clock)
+        client = Client(StoreKit(lambda: opened, clock, opened.store.capabilities))
+        leases = [client.admit(f"run-{k}").lease() for k in range(5)]
+        keeper = LeaseKeeper(opened.store, RealSystem(clock))
+
+        async def keep() -> None:
+            for lease in leases:
+                keeper.keep(lease, TTL)
+                clock.advance(TTL / 100)
+
+        client.call(keep())
+        trips.clear()
+        clock.advance(TTL / 2)
+        for lease in leases:
+            while client.row(lease.run_id).lease == lease:
+                clock.advance(0)
+        assert sum(b"WITH mine AS" in trip for trip in trips) == 1
+        for lease in leases:
+            keeper.drop(lease)
+        keeper.close()
+        client.close()
 
 
 def test_runs_that_are_removed_side_by_side_are_told_of_in_order(postgres_url: str) -> None:
