@@ -25,7 +25,10 @@ class Lane:
 
     def next(self, taken: Collection[str]) -> str | None:
         """Return the next run that was not taken yet."""
-        return next((run_id for run_id in self._runs if run_id not in taken), None)
+        for run_id in self._runs:
+            if run_id not in taken:
+                return run_id
+        return None
 
 
 class Room:

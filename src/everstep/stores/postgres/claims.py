@@ -15,7 +15,7 @@ from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.leases import Lease, Process, Quota
 from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, span_to_int, to_int, to_time
-from everstep.stores.postgres.columns import held_lease, read_text, run_row, text
+from everstep.stores.postgres.columns import array, held_lease, read_text, run_row, text
 from everstep.stores.postgres.connections import Connection, in_few_trips, rows
 from everstep.stores.tables import FoundRun, Held
 
@@ -118,8 +118,8 @@ class PostgresDueRuns:
         if not judged:
             return []
         owners = [text(wish.new_owner()) for _ in judged[: wish.limit]]
-        held = (owners, span_to_int(wish.ttl), process_text(wish.process))
-        given = (wish.now, *map(list, zip(*judged, strict=True)), _named(wish.flows), *held)
+        held = (array(owners), span_to_int(wish.ttl), process_text(wish.process))
+        given = (wish.now, *map(array, zip(*judged, strict=True)), array(_named(wish.flows)), *held)
         lanes = {one.key: lane for one, lane in chosen}
         claimed: Claims = []
         for row in rows(db, self._sql["claim_due"], given):
@@ -156,10 +156,10 @@ class PostgresDueRuns:
 
     def _lanes(self, db: Connection, wish: DueWish, room: Room) -> dict[LaneKey, list[list[Found]]]:
         flows = [key for key in wish.flows if room.has(key[0])]
-        names = [text(name) for name, _ in flows]
-        hashes = [text(flow_hash) for _, flow_hash in flows]
-        apart = [text(run_id) for run_id in wish.apart_from]
-        last = [self._last(name) for name, _ in flows]
+        names = array([text(name) for name, _ in flows])
+        hashes = array([text(flow_hash) for _, flow_hash in flows])
+        apart = array([text(run_id) for run_id in wish.apart_from])
+        last = array([self._last(name) for name, _ in flows])
         full = [dict.fromkeys(map(text, room.full_groups(name)), 1) for name, _ in flows]
         told = msgspec.json.encode(full).decode()
         asked = (wish.now, names, hashes, apart, wish.limit + SPARE, last, told)

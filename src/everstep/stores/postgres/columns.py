@@ -42,6 +42,21 @@ def read_text(value: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), value) if _ESCAPE in value else value
 
 
+def array(values: Sequence[str | int | None]) -> str:
+    """Return values as PostgreSQL writes an array. The driver looks at each of them several times."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: str | int | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(value)
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
 def group(commits: Sequence[Commit], known_flows: Container[str]) -> tuple[bytes, bytes]:
     """Return many commits as `put_6` takes them: what they say, and their bodies in one string."""
     said: list[dict[str, Any]] = []

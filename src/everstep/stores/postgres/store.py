@@ -40,6 +40,7 @@ from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, PreparedCall, flag, number
 from everstep.stores.postgres.claims import Candidate, Claims, DueWish, PostgresDueRuns, Row
 from everstep.stores.postgres.columns import (
+    array,
     group,
     read_text,
     rounds,
@@ -167,7 +168,7 @@ class PostgresStore:
     async def _read_tails(self, run_ids: list[str]) -> dict[str, list[StoredRecord]]:
         """Return the tails of runs that a worker has claimed together."""
         tails: dict[str, list[StoredRecord]] = {run_id: [] for run_id in run_ids}
-        for run_id, *record in await self._rows("tails", run_ids):
+        for run_id, *record in await self._rows("tails", array(run_ids)):
             tails[run_id].append(stored(*record))
         return tails
 
