@@ -41,7 +41,7 @@ def fork(state: RunState, step: StepRecord) -> None:
         for name in names:
             write(scope, name, scope.versions.get(name, 0) + 1, 0)
             _wake_behind_joins(scope, name)
-        state.restless[scope] = None
+        state.stir(scope)
 
 
 def outdated(scope: Scope, edited: Collection[str]) -> list[str]:
@@ -78,7 +78,7 @@ def _choose_again(state: RunState, scope: Scope, g: int, chosen: Iterable[str]) 
     scope.ended = False
     scope.chosen[g] += scope.plan.is_target[g]
     activate(scope, g, round_)
-    state.restless[scope] = None
+    state.stir(scope)
 
 
 def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:

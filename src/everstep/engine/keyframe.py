@@ -148,8 +148,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         state.scope_at(path).ended = inner.ended
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
     state.books = Books(kept.ledger)
-    for scope in state.scopes():
-        state.restless[scope] = None
+    state.stir_all()
 
 
 def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:

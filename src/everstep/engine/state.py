@@ -37,8 +37,10 @@ class RunState(Scope):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.restless: dict[Scope, None] = {self: None}
-        """Scopes in which something may have become ready since they were last looked at; the root always."""
+        self.restless: dict[Scope, None] = {}
+        """Inner scopes in which something may have become ready since they were last looked at.
+
+        The root is always looked at. It is not in here, so that a run that is over is freed at once."""
         self.total = 0
         """Steps of all scopes, as far as they are kept."""
         self.task_count = 0
@@ -97,12 +99,24 @@ class RunState(Scope):
         """Forget every wait, here and in the flows inside: the nodes that halted are to run once more."""
         for scope in self.scopes():
             ask_again(scope)
-            self.restless[scope] = None
+            self.stir(scope)
         self.waits.clear()
 
     def look_around(self) -> None:
         """Look at every flow that is open, and at none that a fold came through and that is gone."""
-        self.restless = dict.fromkeys(self.scopes())
+        self.restless = {}
+        if self.opened:
+            self.stir_all()
+
+    def stir(self, scope: Scope) -> None:
+        """Look at a scope again: something may have become ready in it."""
+        if scope is not self:
+            self.restless[scope] = None
+
+    def stir_all(self) -> None:
+        """Look at every open scope again."""
+        for scope in self.scopes():
+            self.stir(scope)
 
     def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:
@@ -117,7 +131,7 @@ class RunState(Scope):
             self._take_item(scope, i, item, step)
         else:
             take(scope, i, step)
-            self.restless[scope] = None
+            self.stir(scope)
             parent = scope.parent
             asks_again = scope.queue and step.status is Status.COMPLETED
             if parent is not None and parent.plan.children[scope.place].is_leaf and not asks_again:
@@ -139,7 +153,7 @@ class RunState(Scope):
         gone = opened.scopes.pop(item, None)
         if gone is not None:
             self.restless.pop(gone, None)
-        self.restless[scope] = None
+        self.stir(scope)
 
     def _start_at(self, paths: tuple[str, ...]) -> None:
         places = self.places_of(paths)
@@ -202,12 +216,13 @@ class RunState(Scope):
     def startable(self, now: Callable[[], datetime]) -> list[tuple[Scope, int]]:
         """Return what may start, in all scopes that have changed; the time is asked for if a node pauses."""
         found: list[tuple[Scope, int]] = []
-        if len(self.restless) == 1:
+        if not self.restless:
             for i in ready(self, now() if self.retry_at else None):
                 found.append((self, i))
             return found
-        at = now() if any(scope.retry_at for scope in self.restless) else None
-        for scope in tuple(self.restless):
+        looked_at = (self, *self.restless)
+        at = now() if any(scope.retry_at for scope in looked_at) else None
+        for scope in looked_at:
             here = ready(scope, at)
             if here:
                 found += zip(repeat(scope), here)
@@ -230,7 +245,10 @@ class RunState(Scope):
 
     def next_retry(self) -> datetime | None:
         """Return when the earliest pause between attempts ends."""
-        pauses = [min(s.retry_at.values()) for s in self.restless if s.retry_at and s.error is None]
+        if not (self.retry_at or self.restless):
+            return None
+        scopes = (self, *self.restless)
+        pauses = [min(s.retry_at.values()) for s in scopes if s.retry_at and s.error is None]
         return min(pauses, default=None)
 
     def done(self) -> Iterator[tuple[str, int]]:
@@ -247,8 +265,7 @@ class RunState(Scope):
 
     def forget(self, scope: Scope) -> None:
         """Stop looking at a scope and at those inside it."""
-        if scope is not self:
-            self.restless.pop(scope, None)
+        self.restless.pop(scope, None)
         for opened in scope.opened.values():
             for inner in opened.scopes.values():
                 self.forget(inner)
@@ -258,8 +275,7 @@ class RunState(Scope):
         before = sum(scope.steps for scope in self.scopes())
         reopen(self)
         self.total -= before - sum(scope.steps for scope in self.scopes())
-        for scope in self.scopes():
-            self.restless[scope] = None
+        self.stir_all()
 
     # -- views --------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from everstep.model.leases import Lease, Process
 from everstep.model.waits import WaitRow
 
 
-class Traits(msgspec.Struct, frozen=True, kw_only=True):
+class Traits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a run is given at its start besides its inputs, and keeps; a fork has those of its parent."""
 
     priority: int = 0
@@ -55,7 +55,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """Its structure, kept once per hash."""
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """One put: an encoded record, and what must still hold for it to be accepted."""
 
     run_id: str

@@ -23,7 +23,7 @@ class Process(msgspec.Struct, frozen=True):
     has a clock of its own, or the owner is of a version that noted none."""
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """One owner's right to write to a run. Every takeover raises the epoch, which every put names."""
 
     run_id: str

@@ -51,8 +51,11 @@ KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """A part of a record that is stored under names of one letter, or that holds such parts."""
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """A part of a record that is stored under names of one letter, or that holds such parts.
+
+    A record refers to nothing that could refer to it, so the garbage collector need not look at any.
+    """
 
 
 def _short(names: str) -> dict[str, str]:

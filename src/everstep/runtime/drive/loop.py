@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -31,7 +31,7 @@ from everstep.runtime.drive.flushing import LateFlush, Owing
 from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_error
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
-from everstep.runtime.drive.rest import Pauses, Rest
+from everstep.runtime.drive.rest import BREATH, Pauses, Rest
 from everstep.runtime.drive.values import Slot, write_aside
 from everstep.runtime.guards.spending import Spending
 
@@ -49,8 +49,6 @@ else:
 
 
 log = logging.getLogger("everstep")
-_BREATH = BaseException("the loop is to have its turn")
-"""Stands where the reason to stop would."""
 _OF_ITS_OWN = (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION)
 _AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
 """Triggers of checkpoints that wait for no other step."""
@@ -69,18 +67,16 @@ class Drive:
         self._pauses = Pauses(run.clock)
         self._late = LateFlush(run)
         self._owing = Owing(run, self._rest.wake)
-        self._finished: deque[Call] = deque()
+        self._finished = self._rest.finished
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:
             self._guards = Guards(run, self._finished, shared)
         self._spending = Spending(run, self._late, self._guards, self._owing.owe)
-        self._preparer = Preparer(run, self._begin_stream, self._spending, self._guards)
-        self._beside = Beside(run, self._finish, self._rest.wake, self._break)
-        self.threads = self._beside.left
+        self._preparer = Preparer(run, self._spending, self._guards)
+        self._beside = Beside(run, self._rest)
         self._read_plan(run.flow)
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
-        self._stop: BaseException | None = None
         self.failure: ErrorInfo | None = run.state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
@@ -97,7 +93,7 @@ class Drive:
 
     @cached_property
     def _inner(self) -> Inner:
-        return Inner(self._run, self._finish, self._fail_with)
+        return Inner(self._run, self._rest.finish, self._fail_with)
 
     @cached_property
     def _waiting(self) -> DriveWaits:
@@ -142,8 +138,8 @@ class Drive:
                     await self._waiting.finish()
                 return status
             except asyncio.CancelledError:
-                task, stop = asyncio.current_task(), self._stop
-                if stop is None or stop is _BREATH or (task is not None and task.uncancel() > 0):
+                task, stop = asyncio.current_task(), self._rest.stop
+                if stop is None or stop is BREATH or (task is not None and task.uncancel() > 0):
                     raise
                 raise stop from None
         except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
@@ -165,7 +161,7 @@ class Drive:
 
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or the run was cancelled."""
-        self._stop = reason
+        self._rest.stop = reason
         self._from_anywhere(self._interrupt)
 
     def nudge(self) -> None:
@@ -178,6 +174,10 @@ class Drive:
         with suppress(RuntimeError):  # the loop is closed, so the drive is over
             self._run.loop.call_soon_threadsafe(act)
 
+    def threads(self) -> list[Future[None]]:
+        """Return the effects that are still made on threads, once it was stopped."""
+        return self._beside.left()
+
     @property
     def tokens(self) -> dict[str, str]:
         """The tokens of the waits that this drive opened."""
@@ -185,19 +185,14 @@ class Drive:
 
     def breathe(self) -> None:
         """Let the loop have its turn before the next step, so that who cancels is heard; from any thread."""
-        if self._stop is None:
-            self._stop = _BREATH
+        if self._rest.stop is None:
+            self._rest.stop = BREATH
 
     async def _heed(self, stop: BaseException) -> None:
-        if stop is not _BREATH:
+        if stop is not BREATH:
             raise stop
-        self._stop = None
+        self._rest.stop = None
         await asyncio.sleep(0)
-
-    def _break(self, error: BaseException) -> None:
-        if self._stop is None or self._stop is _BREATH:
-            self._stop = error
-        self._rest.wake()
 
     def _interrupt(self) -> None:
         self._rest.wake()
@@ -206,10 +201,10 @@ class Drive:
 
     async def _advance(self) -> None:
         """Start and record steps until nothing is active, or a step fails for good."""
-        state = self._state
+        state, rest = self._state, self._rest
         while self.failure is None:
-            if self._stop is not None:
-                await self._heed(self._stop)
+            if rest.stop is not None:
+                await self._heed(rest.stop)
             if self._guards is not None and self._guards.is_shared:
                 await self._guards.look()
             ready = self._pick()
@@ -288,7 +283,7 @@ class Drive:
         if call is not None:
             call.started_at = self._clock.now()
             scope.hold()
-            self._finish(call)
+            self._rest.finish(call)
 
     def _within_limits(self, ready: list[Place]) -> list[Place]:
         """Leave out what would be too much at once; fail a flow that has gone too far."""
@@ -324,8 +319,8 @@ class Drive:
     async def _end(self) -> Status:
         """Record what still runs, then write the last checkpoint."""
         while self._beside.calls or self._finished:
-            if self._stop is not None:
-                await self._heed(self._stop)
+            if self._rest.stop is not None:
+                await self._heed(self._rest.stop)
             if self._owing.trigger is not None and self._beside.calls:
                 await self._owing.pay()
             await self._wait(None)
@@ -361,7 +356,7 @@ class Drive:
         calls: list[Call] = []
         for scope, i in ready:
             if self._guards is None or not self._guards.holds(scope, i, calls):
-                call = self._preparer.at_once(scope, i) or await self._preparer.prepare(scope, i)
+                call = self._preparer.at_once(scope, i) or await self._prepare(scope, i)
                 scope.start(i)
                 calls.append(call)
         if self._may_act:
@@ -370,6 +365,10 @@ class Drive:
             self._begin(call)
             self._beside.start(call)
         self._beside.go()
+
+    async def _prepare(self, scope: Scope, i: int) -> Call:
+        """Prepare a call that takes more than its arguments."""
+        return await self._preparer.prepare(scope, i, self._begin_stream)
 
     async def _secure(self, calls: list[Call]) -> None:
         """Make durable what led to the effects among these calls, and their announcements, in one put.
@@ -391,13 +390,13 @@ class Drive:
 
     async def _run_alone(self, scope: Scope, i: int) -> None:
         """Run the only ready node with as few detours as its kind allows."""
-        call = self._preparer.at_once(scope, i) or await self._preparer.prepare(scope, i)
+        call = self._preparer.at_once(scope, i) or await self._prepare(scope, i)
         scope.start(i)
         if self._may_act:
             await self._secure([call])
         self._begin(call)
         if call.error is not None or call.asks is not None:
-            self._finish(call)
+            self._rest.finish(call)
         elif call.context is None and not call.node.is_async:
             # It can spend nothing, and nothing else happens while it holds the loop.
             if call.stream is not None or call.node.timeout or not self._services.may_hold_loop:
@@ -422,7 +421,7 @@ class Drive:
                 await call_async(call, self._teller.chunks(call))
             finally:
                 self._awaiting = None
-            self._finish(call)
+            self._rest.finish(call)
         elif node.is_async or node.timeout or not self._services.may_hold_loop:
             await self._run_beside(call)
         else:
@@ -455,17 +454,11 @@ class Drive:
         if self._teller.is_heard:
             self._teller.step_started(call)
 
-    def _finish(self, call: Call) -> None:
-        call.ended_at = self._clock.now()
-        self._finished.append(call)
-        if self._rest.is_asleep:
-            self._rest.wake()
-
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
         is_owed = self._owing.trigger is not None and self._beside.calls
-        if self._finished or self._stop is not None or has_news or is_owed:
+        if self._finished or self._rest.stop is not None or has_news or is_owed:
             return
         pause = self._pauses.note(until) if until is not None else None
         seconds, looks, is_busy = self._late.seconds_left(), None, False

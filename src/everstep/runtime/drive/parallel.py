@@ -23,24 +23,17 @@ from everstep.runtime.drive.invoke import (
     call_in_thread,
     on_loop,
 )
+from everstep.runtime.drive.rest import Rest
 from everstep.runtime.services import Services
 
 
 class Beside:
     """The calls of one drive that are under way."""
 
-    def __init__(
-        self,
-        run: RunContext,
-        finish: Callable[[Call], None],
-        wake: Callable[[], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, run: RunContext, rest: Rest) -> None:
         self._services = run.services
         self._teller = run.teller
-        self._finish = finish
-        self._wake = wake
-        self._fail = fail
+        self._rest = rest
         self._crew: Crew | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: dict[Place, Call] = {}
@@ -49,9 +42,9 @@ class Beside:
         self._left: set[Future[None]] = set()
 
     def start(self, call: Call) -> None:
-        """Make a call, once `go` is called; `finish` hears of it unless it is dropped."""
+        """Make a call, once `go` is called; the drive's rest ends with it unless it is dropped."""
         if call.error is not None or call.asks is not None:
-            self._finish(call)
+            self._rest.finish(call)
             return
         self._services.committer.tasks += 1
         self.calls[call.scope, call.index] = call
@@ -62,7 +55,7 @@ class Beside:
             return
         if self._crew is None:
             services = self._services
-            self._crew = Crew(loop, services, self._crew_done, self._fail)
+            self._crew = Crew(loop, services, self._crew_done, self._rest.fail)
         self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
 
     def go(self) -> None:
@@ -85,7 +78,7 @@ class Beside:
             raise
         except BaseException as error:
             # sys.exit() and the like would come out of the loop, to whichever caller runs it by then.
-            self._fail(error)
+            self._rest.fail(error)
         finally:
             self._tasks.discard(call.running)
 
@@ -109,14 +102,14 @@ class Beside:
 
     def _thread_ended(self, place: Place) -> None:
         self.overdue.pop(place, None)
-        self._wake()
+        self._rest.wake()
 
     def _take_back(self, call: Call) -> None:
         place = (call.scope, call.index)
         if not call.is_dropped and place in self.calls:
             del self.calls[place]
             self._services.committer.tasks -= 1
-            self._finish(call)
+            self._rest.finish(call)
 
     def drop(self, scope: Scope, i: int) -> list[Call]:
         """Stop what runs at a node and in the flows inside it. Threads go on; their results are dropped."""
@@ -148,6 +141,7 @@ class Beside:
         self.calls.clear()
         if self._crew is not None:
             self._left.update(self._crew.close())
+            self._crew = None  # it knows us
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task.cancel()

@@ -108,7 +108,6 @@ class Preparer:
     def __init__(
         self,
         run: RunContext,
-        begin_stream: Callable[[Call], str | None],
         spending: Spending,
         guards: Guards | None,
     ) -> None:
@@ -116,7 +115,6 @@ class Preparer:
         self._journal = run.journal
         self._state = state = run.state
         self._space = space = run.space
-        self._begin_stream = begin_stream
         self._spending = spending
         self._guards = guards
         self._arguments = Arguments(space, lambda: run.desk)
@@ -150,7 +148,7 @@ class Preparer:
             self._give_context(call, call.visit)
         return call
 
-    async def prepare(self, scope: Scope, i: int) -> Call:
+    async def prepare(self, scope: Scope, i: int, begin_stream: Callable[[Call], str | None]) -> Call:
         """Gather a node's arguments and key. What led to an effect is durable by now."""
         node = scope.plan.nodes[i]
         lost = await self.make_up(scope, i) if self._missed else None
@@ -162,7 +160,7 @@ class Preparer:
             await self._announce(call, is_unknown=is_unknown)
         cursor = None
         if call.node.goes_on and call.error is None and self._run.policy.writes and not scope.is_hidden:
-            cursor = self._begin_stream(call)
+            cursor = begin_stream(call)
         call.is_made = call.error is None
         if node.context_param is not None:
             self._give_context(call, call.visit, cursor)

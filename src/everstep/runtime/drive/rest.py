@@ -1,14 +1,16 @@
-"""How a drive sleeps, and how it tells that a pause is over. Apart from the loop, which only asks for it.
-
-Apart from `loop`, its only user, so that the loop reads in one sitting.
-"""
+"""How a drive sleeps, what it finds when it wakes, and how it tells that a pause is over."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from datetime import datetime
 
 from everstep.ports.system import Clock, reached, uptime
+from everstep.runtime.drive.invoke import Call
+
+BREATH = BaseException("the loop is to have its turn")
+"""Stands where the reason to stop would."""
 
 
 class Pauses:
@@ -42,13 +44,34 @@ class Pauses:
 
 
 class Rest:
-    """The sleep of one drive, on its loop."""
+    """The sleep of one drive, on its loop, and what it finds when it wakes.
+
+    What runs beside a drive knows this and not the drive, which is freed as soon as it is over: objects that
+    know each other stay until the garbage collector comes by.
+    """
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self._clock = clock
         self._loop = loop
         self._waker: asyncio.Future[None] | None = None
         self.is_asleep = False
+        self.finished: deque[Call] = deque()
+        """Calls that are over and not recorded yet."""
+        self.stop: BaseException | None = None
+        """Why to stop, if it must."""
+
+    def finish(self, call: Call) -> None:
+        """Take a call that is over."""
+        call.ended_at = self._clock.now()
+        self.finished.append(call)
+        if self.is_asleep:
+            self.wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the drive stop with what came out of a call, unless it must stop already."""
+        if self.stop is None or self.stop is BREATH:
+            self.stop = error
+        self.wake()
 
     def wake(self) -> None:
         """End the sleep, if there is one."""

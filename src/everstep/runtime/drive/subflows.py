@@ -137,7 +137,7 @@ class Inner:
     def _enter(self, scope: Scope, i: int, item: int) -> None:
         inside = enter(scope, i, item)
         self._lists.fill(inside)
-        self._state.restless[inside] = None
+        self._state.stir(inside)
         self.end_if_at_rest(inside)
 
     # -- ending -------------------------------------------------------------------------------------------

@@ -37,10 +37,11 @@ LIVE_FROM = 64 * 1024
 CONTENT_TYPE = "application/vnd.everstep.value"
 
 
-class Slot(msgspec.Struct, eq=False):
+class Slot(msgspec.Struct, eq=False, gc=False):
     """One version of a value: its recorded bytes, and the live object while it may be handed out.
 
-    A step's outputs are drafts until the step is recorded; then they take their place in the space.
+    A step's outputs are drafts until the step is recorded; then they take their place in the space. A value
+    knows nothing of its slot, so the garbage collector need not look at any.
     """
 
     written: Written
