@@ -84,12 +84,15 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
         "run_id": text(commit.run_id),
         "sequence": commit.sequence,
         "checkpoint_id": commit.checkpoint_id,
-        "base": commit.base,
         "epoch": commit.epoch,
         "keyframe": commit.keyframe,
-        "ignores": commit.ignores_signal,
         "size": len(commit.body),
     }
+    # What is not there is NULL to the server, which reads the text several times.
+    if commit.base is not None:
+        said["base"] = commit.base
+    if commit.ignores_signal:
+        said["ignores"] = True
     if commit.admission is not None:
         said["admission"] = _admission(commit, commit.admission, known_flows)
     if commit.status is not None and not (commit.admission and commit.status is Status.RUNNING):
@@ -110,11 +113,14 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
 
 def _admission(commit: Commit, admission: Admission, known_flows: Container[str]) -> dict[str, Any]:
     """Return the row that an admission makes; the server says when its lease expires."""
-    return {
-        "row": run_values(first_row(commit, admission.created_at), commit.epoch),
+    row = run_values(first_row(commit, admission.created_at), commit.epoch)
+    said = {
+        "row": {name: value for name, value in row.items() if value is not None},
         "ttl": span_to_int(admission.ttl),
-        "blueprint": None if admission.flow_hash in known_flows else _hex(admission.blueprint),
     }
+    if admission.flow_hash not in known_flows:
+        said["blueprint"] = _hex(admission.blueprint)
+    return said
 
 
 def run_values(row: RunRow, epoch: int) -> dict[str, Any]:
