@@ -12,7 +12,8 @@ from typing import Any
 from everstep.engine import leases
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.model.leases import Lease, Process, Quota
-from everstep.stores.redis.fields import Hash, micros, moment, process_text, run_row
+from everstep.ports.store import RunRow
+from everstep.stores.redis.fields import Hash, micros, moment, process_text
 from everstep.stores.redis.wire import Argument
 
 TRIES = 3
@@ -53,7 +54,7 @@ def is_known(row: Hash, flows: Collection[tuple[str, str]]) -> bool:
 
 
 def decide(
-    run_id: str,
+    run: RunRow,
     row: Hash,
     *,
     owner: str,
@@ -64,8 +65,8 @@ def decide(
 ) -> Lease:
     """Return the lease that a claimant gets, or raise `LeaseConflict`."""
     return leases.claim(
-        run_row(run_id, row).lease,
-        run_id=run_id,
+        run.lease,
+        run_id=run.run_id,
         owner=owner,
         process=process,
         now=now,

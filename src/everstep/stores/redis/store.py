@@ -206,7 +206,7 @@ class RedisStore:
                 raise no_such_run(run_id)
             row = hash_of(flat)
             granted = decide(
-                run_id,
+                run_row(run_id, row),
                 row,
                 owner=owner,
                 now=moment(now),
@@ -216,7 +216,7 @@ class RedisStore:
             )
             # Decided on what the row said; if it says something else by now, it is decided again.
             [given] = await self._aside("claim", 0, b"", *lease_arguments(row, granted))
-            if given is not None:
+            if given:
                 return granted
 
     async def claim_due(
@@ -239,20 +239,17 @@ class RedisStore:
             if not wanted:
                 return []
             rows = await self._aside("rows", *(run_id for run_id, _ in wanted))
-            leases: list[Lease] = []
+            judged: Claims = []
             told: list[Argument] = []
-            for (run_id, _), row in zip(wanted, map(hash_of, rows), strict=True):
-                if is_free(row, moment(now)) and is_known(row, flows):
-                    lease = decide(run_id, row, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
-                    leases.append(lease)
-                    told += lease_arguments(row, lease)
+            for (run_id, _), fields in zip(wanted, map(hash_of, rows), strict=True):
+                if is_free(fields, moment(now)) and is_known(fields, flows):
+                    row = run_row(run_id, fields)
+                    lease = decide(row, fields, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
+                    judged.append((row.changed(lease=lease, needs_repair=None), lease))
+                    told += lease_arguments(fields, lease)
             given = await self._aside("claim", 1, quota_text(quotas), *told)
             lanes = dict(wanted)
-            claimed = [
-                (run_row(lease.run_id, hash_of(flat)), lease)
-                for lease, flat in zip(leases, given, strict=True)
-                if flat is not None
-            ]
+            claimed = [one for one, is_given in zip(judged, given, strict=True) if is_given]
             for _, lease in claimed:
                 self._turns.note(lanes[lease.run_id])
             if claimed:

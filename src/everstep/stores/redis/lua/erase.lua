@@ -45,7 +45,7 @@ local function erase(run_id, head, expires, pinned, reason, summary)
     erase_wait(wait_id)
   end
   line_up(run_id, n, nil, version_of(flow, f[6]), f[10] or '0', f[11] or '')
-  note_lease(run_id, nil)
+  note_lease(run_id, nil, flow, f[11])
   if not FINAL[status] then
     count_unfinished(flow, f[6], -1)
   end

@@ -7,13 +7,14 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- The time of the server, unless a test brings its own.
+-- The time of the server, which stands still while a script runs, unless a test brings its own.
+local the_time = ARGV[1] ~= '' and ARGV[1]
 local function clock()
-  if ARGV[1] ~= '' then
-    return ARGV[1]
+  if not the_time then
+    local at = redis.call('TIME')
+    the_time = at[1] .. string.rep('0', 6 - #at[2]) .. at[2]
   end
-  local at = redis.call('TIME')
-  return at[1] .. string.rep('0', 6 - #at[2]) .. at[2]
+  return the_time
 end
 
 -- Others hear that there is something new; no client needs to be listening.
@@ -60,16 +61,21 @@ end
 -- Puts a run into its lane, or takes it out.
 local function line_up(run_id, n, at, version, priority, group)
   local lane, lanes = lane_of(version, priority, group), lanes_of(version, priority)
-  local name = name_in_lane(run_id, n)
+  local name, is_new = name_in_lane(run_id, n), false
   if at then
-    redis.call('ZADD', lane, at, name)
+    is_new = redis.call('ZADD', lane, at, name) == 1
   elseif redis.call('ZREM', lane, name) == 0 then
     return
   end
-  local first = redis.call('ZRANGE', lane, 0, 0, 'WITHSCORES')[2]
-  if first then
-    redis.call('ZADD', lanes, first, group)
-    redis.call('ZADD', P .. 'ranks:' .. version, priority, priority)
+  local first = redis.call('ZRANGE', lane, 0, 0, 'WITHSCORES')
+  local is_first = first[1] == name
+  if is_new and not is_first then
+    return -- the lane was there, and begins as it did
+  elseif first[2] then
+    redis.call('ZADD', lanes, first[2], group)
+    if is_new then
+      redis.call('ZADD', P .. 'ranks:' .. version, priority, priority)
+    end
   else
     redis.call('ZREM', lanes, group)
     if redis.call('EXISTS', lanes) == 0 then
@@ -83,11 +89,10 @@ local function leases_of_group(flow, group)
 end
 
 -- Keeps until when a lease holds, by flow and by group, so that quotas can be counted; none if it was given back.
-local function note_lease(run_id, expires)
-  local f = redis.call('HMGET', row_of(run_id), 'flow', 'group')
-  local keys = { P .. 'leases', P .. 'leases:flow:' .. f[1] }
-  if f[2] then
-    keys[3] = leases_of_group(f[1], f[2])
+local function note_lease(run_id, expires, flow, group)
+  local keys = { P .. 'leases', P .. 'leases:flow:' .. flow }
+  if group then
+    keys[3] = leases_of_group(flow, group)
   end
   for _, key in ipairs(keys) do
     if expires then
@@ -112,9 +117,9 @@ local function has_room(quota, flow, group, now)
   return not (group and group ~= '' and is_full(leases_of_group(flow, group), quota.per_group))
 end
 
-local function give_back(run_id)
+local function give_back(run_id, flow, group)
   redis.call('HDEL', row_of(run_id), 'owner', 'expires', 'process')
-  note_lease(run_id, nil)
+  note_lease(run_id, nil, flow, group)
 end
 
 -- Says since when, or from when on, a run is due, and puts it into its lane.

@@ -115,7 +115,7 @@ local function admit(run_id, sequence, epoch, a)
     if a.process then
       redis.call('HSET', row, 'process', a.process)
     end
-    note_lease(run_id, expires)
+    note_lease(run_id, expires, a.flow, redis.call('HGET', row, 'group'))
   end
   redis.call('ZADD', P .. 'runs', n, run_id)
   redis.call('ZADD', P .. 'flow:' .. a.flow, n, run_id)
@@ -142,7 +142,7 @@ end
 -- What a status does to the run is told: whether it gives the lease back, answers a signal, closes the waits.
 local function change_status(run_id, more)
   local row, status = row_of(run_id), more.status
-  local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n')
+  local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n', 'group')
   local old, flow, hash, n = f[1], f[2], f[3], f[4]
   if old ~= status then
     redis.call('ZREM', P .. 'status:' .. old, run_id)
@@ -165,7 +165,7 @@ local function change_status(run_id, more)
     redis.call('HDEL', row, 'signal')
   end
   if more.gives_back then
-    give_back(run_id)
+    give_back(run_id, flow, f[5])
   end
   for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:unclosed:' .. run_id, 0, -1)) do
     if more.closes_waits then
