@@ -59,15 +59,16 @@ class Lineage:
     async def back(self, row: RunRow) -> AsyncGenerator[RunRow, None]:
         """Yield the run, the one it was forked from, and so on to the first."""
         while True:
-            if row.checkpoints < row.first:
-                raise _missing(row)
-            yield row
+            yield _whole(row)
             if row.forked_at is None:
                 return
-            parent = await self._store.run(row.parent_run_id or "")
-            if parent is None or parent.first > row.forked_at:
-                raise StateCorrupted(f"run {row.parent_run_id!r}, which {row.run_id!r} comes from, is gone.")
-            row = parent
+            row = await self._parent(row, row.forked_at)
+
+    async def _parent(self, row: RunRow, forked_at: int) -> RunRow:
+        parent = await self._store.run(row.parent_run_id or "")
+        if parent is None or parent.first > forked_at:
+            raise StateCorrupted(f"run {row.parent_run_id!r}, which {row.run_id!r} comes from, is gone.")
+        return parent
 
     async def root(self, row: RunRow) -> RunRow:
         """Return the first run of the family."""
@@ -105,20 +106,22 @@ class Lineage:
         `known` are the run's own of these, if they were read before.
         """
         parts: list[list[Link]] = []
-        async with aclosing(self.back(row)) as ancestors:
-            async for run in ancestors:
-                if at is not None and at < run.first:
-                    continue
-                if at is not None and at < run.trimmed_before:
-                    raise trimmed(run, at)
-                own = await self._store.tail(run.run_id, at=at) if known is None else known
+        while True:
+            _whole(row)
+            if at is None or at >= row.first:
+                if at is not None and at < row.trimmed_before:
+                    raise trimmed(row, at)
+                own = await self._store.tail(row.run_id, at=at) if known is None else known
                 known = None
-                parts.append([Link(run, stored, self._codecs) for stored in own])
                 if not own:
-                    raise _missing(run)
+                    raise _missing(row)
+                parts.append([Link(row, stored, self._codecs) for stored in own])
                 if own[0].keyframe:
                     break
-                at = run.forked_at
+                at = row.forked_at
+            if row.forked_at is None:
+                break
+            row = await self._parent(row, row.forked_at)
         return [link for part in reversed(parts) for link in part]
 
     async def get(self, row: RunRow, first: int = 1, last: int | None = None) -> list[Link]:
@@ -196,6 +199,13 @@ class Lineage:
 def _base_of(links: list[Link], sequence: int) -> bytes | None:
     """Return the digest that the last of two records was hashed onto, as the first claims it."""
     return claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
+
+
+def _whole(row: RunRow) -> RunRow:
+    """Return the run; raises if it has no record of its own."""
+    if row.checkpoints < row.first:
+        raise _missing(row)
+    return row
 
 
 def _missing(row: RunRow) -> StateCorrupted:

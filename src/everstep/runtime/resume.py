@@ -155,6 +155,8 @@ def _reader(space: ValueSpace) -> Callable[[str], Any]:
 
 def _flows(flow: Flow) -> dict[str, Flow]:
     """Return a flow and those inside it, by where they stand in it."""
+    if not flow.plan.children:
+        return {"": flow}
     inside = {path: n.flow for path, n in deep_nodes(flow.plan) if isinstance(n, Subflow)}
     return {"": flow} | inside
 

@@ -347,7 +347,7 @@ class Runs:
         if isinstance(ready, Outcome):
             return ready
         outcome = await self._drive(flow, ready)
-        return outcome._replace(resumed=ready.resumed)
+        return outcome._replace(resumed=ready.resumed) if ready.resumed is not None else outcome
 
     async def _taken_up(
         self,
@@ -381,7 +381,9 @@ class Runs:
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
             starts = resume_points(row, flow, state, space, start)
-            resumed = resumed_of(services, journal, flow, state, space, start)
+            # A worker has no caller to tell of it.
+            is_told = not endures or services.listener is not None
+            resumed = resumed_of(services, journal, flow, state, space, start) if is_told else None
             if starts:
                 said = start_marks(flow, starts, is_told=start is not None)
                 marks = first_values(state, space, services.system, said, None)
@@ -397,7 +399,7 @@ class Runs:
             self.keeper.drop(lease)
             await give_back(self._services, self.keeper, lease)
             raise
-        if services.listener is not None:
+        if services.listener is not None and resumed is not None:
             data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
             self._emit("run_resumed", row.run_id, data | resumed.to_wire())
             for path, visit in state.done():
