@@ -30,27 +30,25 @@ class PreparedCall:
 
     def __call__(self, connection: Connection, values: Sequence[bytes | None]) -> bytes:
         """Send it and return what came back as text. Raises what the driver would."""
-        session = connection.pgconn
-        if not connection.prepares:
-            result = session.exec_params(self._query, values, None, self._formats)
-        else:
-            result = self._prepared(connection, values)
-            if result.error_field(pq.DiagnosticField.SQLSTATE) == _FORGOTTEN:
-                # The driver makes the server forget all statements after a rollback. Nothing was done yet.
-                connection.prepared.discard(self._name)
-                result = self._prepared(connection, values)
-        self._check(result, _DONE)
+        result = self._send(connection, values)
+        if result.status != _DONE and result.error_field(pq.DiagnosticField.SQLSTATE) == _FORGOTTEN:
+            # The driver makes the server forget all statements after a rollback. Nothing was done yet.
+            connection.prepared.discard(self._name)
+            result = self._send(connection, values)
+        if result.status != _DONE:
+            raise errors.error_from_result(result)
         return result.get_value(0, 0) or b""
 
-    def _prepared(self, connection: Connection, values: Sequence[bytes | None]) -> pq.abc.PGresult:
+    def _send(self, connection: Connection, values: Sequence[bytes | None]) -> pq.abc.PGresult:
+        session = connection.pgconn
+        if not connection.prepares:
+            return session.exec_params(self._query, values, None, self._formats)
         if self._name not in connection.prepared:
-            self._check(connection.pgconn.prepare(self._name, self._query), pq.ExecStatus.COMMAND_OK)
+            prepared = session.prepare(self._name, self._query)
+            if prepared.status != pq.ExecStatus.COMMAND_OK:
+                raise errors.error_from_result(prepared)
             connection.prepared.add(self._name)
-        return connection.pgconn.exec_prepared(self._name, values, self._formats)  # type: ignore[arg-type]  # None is NULL
-
-    def _check(self, result: pq.abc.PGresult, wanted: int) -> None:
-        if result.status != wanted:
-            raise errors.error_from_result(result)
+        return session.exec_prepared(self._name, values, self._formats)  # type: ignore[arg-type]  # None is NULL
 
 
 def flag(value: bool) -> bytes:
