@@ -366,12 +366,12 @@ class Flow:
         return did_you_mean(name, known)
 
     def _mistyped_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
-        for name, value in inputs.items():
-            for i in self.plan.readers.get(name, ()):
-                for p in self.nodes[i].params:
-                    if p.source == name and not fits(value, p.hint):
-                        got, reader = type(value).__name__, self.nodes[i].name
-                        yield f"Input {name!r} is {value!r:.60} ({got}); {reader} wants {spell(p.hint)}."
+        readers = self.plan.readers
+        for i in {i: None for name in inputs for i in readers.get(name, ())}:  # each once, in order
+            for p in self.nodes[i].params:
+                if p.source in inputs and not fits(value := inputs[p.source], p.hint):
+                    got, reader = type(value).__name__, self.nodes[i].name
+                    yield f"Input {p.source!r} is {value!r:.60} ({got}); {reader} wants {spell(p.hint)}."
 
 
 class _Draft(Flow):
