@@ -2,7 +2,7 @@
 
 Set up as its documentation says for many short workflows: async workflows and steps, a limit of
 concurrency a worker, a short interval of polling (0.1 s here, 1 s by default), a larger pool for the
-system database, no admin server.
+system database, no admin server. It counts from the first workflow on, so that its launch does not.
 """
 
 import asyncio
@@ -16,6 +16,13 @@ from typing import Any
 from dbos import DBOS, DBOSClient  # type: ignore[import-not-found]  # in another environment
 
 QUEUE = "fleet"
+began: list[float] = []
+"""When the first workflow of this process began, and the processor it had used by then."""
+
+
+def note_begin() -> None:
+    if not began:
+        began.extend((time.time(), time.process_time()))
 
 
 @DBOS.step()  # type: ignore[untyped-decorator]  # in another environment
@@ -25,11 +32,13 @@ async def step(i: int) -> int:
 
 @DBOS.workflow()  # type: ignore[untyped-decorator]  # in another environment
 async def zero() -> int:
+    note_begin()
     return 1
 
 
 @DBOS.workflow()  # type: ignore[untyped-decorator]  # in another environment
 async def five() -> int:
+    note_begin()
     for i in range(5):
         await step(i)
     return 1
@@ -44,7 +53,7 @@ def admit(url: str, runs: int, steps: int) -> None:
     DBOS.destroy()
     client = DBOSClient(system_database_url=url)
     name = "five" if steps else "zero"
-    began, processor = time.time(), time.process_time()
+    started, processor = time.time(), time.process_time()
 
     async def all_of_them() -> None:
         room = asyncio.Semaphore(32)
@@ -56,7 +65,7 @@ def admit(url: str, runs: int, steps: int) -> None:
         await asyncio.gather(*(one() for _ in range(runs)))
 
     asyncio.run(all_of_them())
-    print(json.dumps({"took": time.time() - began, "cpu": time.process_time() - processor}), flush=True)
+    print(json.dumps({"took": time.time() - started, "cpu": time.process_time() - processor}), flush=True)
     client.destroy()
 
 
@@ -86,13 +95,13 @@ def work(url: str, steps: int, concurrency: int, sign: str) -> None:
     print("ready", flush=True)
     while not Path(sign).exists():
         time.sleep(0.005)
-    began, processor = time.time(), time.process_time()
     launch(url, str(os.getpid()), concurrency=concurrency)
     while db.execute(query).fetchone()[0]:
         time.sleep(0.05)
-    ended, cpu = time.time(), time.process_time() - processor
+    note_begin()  # of a process that got none
+    ended, cpu = time.time(), time.process_time() - began[1]
     done = db.execute("SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'").fetchone()[0]
-    print(json.dumps({"began": began, "ended": ended, "cpu": cpu, "done": done}), flush=True)
+    print(json.dumps({"began": began[0], "ended": ended, "cpu": cpu, "done": done}), flush=True)
     os._exit(0)
 
 

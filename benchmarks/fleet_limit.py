@@ -4,10 +4,10 @@
                                      [--rounds 3] [--dbos [PYTHON]]
 
 Runs of no step (one node, committed with the end of its run) and of five steps (each committed) are
-admitted, 32 callers at once, and then driven by worker processes that wait for a sign. Beside that the
-least that does the same, written by hand with the same batching (`fleet_by_hand.py`), and on PostgreSQL,
-with `--dbos`, the same work through the queue of DBOS (`fleet_dbos.py`). The sides take turns; the table
-has the median of the rounds, and the share of the hand-written side within a round.
+admitted, 32 callers at once, and then driven by worker processes that have loaded their code and wait for a
+sign. Beside that the least that does the same, written by hand with the same batching (`fleet_by_hand.py`),
+and on PostgreSQL, with `--dbos`, the same work through the queue of DBOS (`fleet_dbos.py`). The sides take
+turns; the table has the median of the rounds, and the share of the hand-written side within a round.
 
 Servers are started for the purpose, with syncs (`fsync`, `appendfsync always`), and ended with it, unless
 URLs are given. **What is at those URLs is emptied.** Wall time wants a quiet machine; processor time, bytes
@@ -82,8 +82,11 @@ async def admit(url: str, runs: int, steps: int) -> None:
 
 
 async def drive(url: str, steps: int, concurrency: int, sign: Sign) -> int:
+    flow = flow_of(steps)
+    async with AsyncHost("memory:") as host:  # what a worker loads with its first run is loaded
+        await host.start(flow, {"v0": 0})
+        await host.work([flow], until_idle=True)
     async with AsyncHost(url) as host:
-        flow = flow_of(steps)
         await sign()
         stats = await host.work([flow], concurrency=concurrency, until_idle=True)
     return stats.completed

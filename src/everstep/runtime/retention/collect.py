@@ -118,8 +118,9 @@ class Collector:
         self._policy = policy
         self._flows = flows
         self._say = say
-        is_believing = isinstance(self._store, BelievingStore)
-        self._at_once = _AT_ONCE if services.store.capabilities.remote and not is_believing else 1
+        self._believing = self._store if isinstance(self._store, BelievingStore) else None
+        is_far = services.store.capabilities.remote and self._believing is None
+        self._at_once = _AT_ONCE if is_far else 1
         self.found = Collected(dry_run=dry_run, runs=[], spared=[], abandoned=[], problems=[])
 
     def _add(self, **found: Any) -> None:
@@ -168,9 +169,9 @@ class Collector:
 
     async def one(self, row: RunRow, rank: int) -> None:
         """Apply the rules to one run. What cannot be read is left alone, and said."""
-        store = self._store
+        believing = self._believing
         try:
-            with store.believing(row.run_id) if isinstance(store, BelievingStore) else nullcontext():
+            with believing.believing(row.run_id) if believing is not None else nullcontext():
                 await self._one(row, rank)
         except RunNotFound:
             self._spare(row, "another process is at it")
