@@ -13,7 +13,6 @@ from everstep.graph.author.context import Context
 from everstep.graph.author.node import END, Node, ifelse, node, route
 from everstep.graph.author.streams import Chunk
 from everstep.graph.author.wiring import at_least, chain, critical, parallel, quorum
-from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
+    from everstep.model.breakers import Breaker
 else:
     from everstep.graph.author.flow import Flow
 
@@ -77,6 +77,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncHost": "everstep.client.host",
+    "Breaker": "everstep.model.breakers",
     "Done": "everstep.graph.author.unknown_effects",
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +21,13 @@ def on_demand(place: str) -> Any:
     if not name:
         return _Module(module)
 
+    found: Callable[..., Any] | None = None
+
     def call(*args: Any, **options: Any) -> Any:
-        return getattr(import_module(module), name)(*args, **options)
+        nonlocal found
+        if found is None:
+            found = getattr(import_module(module), name)
+        return found(*args, **options)
 
     return call
 

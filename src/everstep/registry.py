@@ -8,14 +8,23 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from everstep.errors import BadRequest
+from everstep.on_demand import on_demand
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from urllib.parse import parse_qsl, quote, unquote, urlsplit
+else:
+    Path = on_demand("pathlib:Path")
+    parse_qsl = on_demand("urllib.parse:parse_qsl")
+    quote = on_demand("urllib.parse:quote")
+    unquote = on_demand("urllib.parse:unquote")
+    urlsplit = on_demand("urllib.parse:urlsplit")
 
 NO_STORE = "none:"
 """The URL of a host that keeps nothing; its flows run with durability off."""

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from everstep.codec import notes
     from everstep.engine.keyframe import snapshot
     from everstep.model.address import Part, plain_of
-    from everstep.runtime.drive.external_channel import is_elsewhere
     from everstep.runtime.integrity.findings import Fallback
     from everstep.runtime.lineage import Link
     from everstep.runtime.rehydrate import Rehydrated
@@ -55,7 +54,6 @@ else:
     guards = on_demand("everstep.client.guards")
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
-    is_elsewhere = on_demand("everstep.runtime.drive.external_channel:is_elsewhere")
     plain_of = on_demand("everstep.model.address:plain_of")
 
 
@@ -348,7 +346,7 @@ class RunState(Mapping[str, Any]):
     @property
     def has_channel_beside(self) -> bool:
         """True if the run keeps its channel elsewhere than in its records."""
-        return is_elsewhere(self._space)
+        return self._space.has_channel_elsewhere
 
     @property
     def digests(self) -> dict[str, bytes]:

@@ -130,7 +130,7 @@ class Codecs:
         if self.keys is None:
             return not any(layer.codec == AES_GCM for layer in layers)
         key = self.keys.active()
-        return bool(layers) and layers[-1] == (AES_GCM, key.note)
+        return bool(layers) and layers[-1] == Layer(AES_GCM, key.note)
 
     def _header(self, layers: tuple[Layer, ...], note: bytes) -> bytes:
         found = self._headers.get((layers, note))

@@ -18,7 +18,7 @@ VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS"
 FILE_VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS_FILE"
 REQUIRED_VARIABLE: Final = "EVERSTEP_ENCRYPT_REQUIRED"
 _KEY_BYTES: Final = 32
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}"
 """Shorter than any key as text, so that none given in the place of an id is shown."""
 _MANY: Final = 1024
 """How many derived keys are kept at hand."""
@@ -188,7 +188,7 @@ _SAID: Final = {"": None, "1": True, "true": True, "0": False, "false": False}
 
 
 def _checked_id(key_id: object) -> str:
-    if not isinstance(key_id, str) or not _ID.fullmatch(key_id):
+    if not isinstance(key_id, str) or not re.fullmatch(_ID, key_id):
         raise BadRequest("the id of a key is up to 32 letters, digits, dots, dashes and underscores.")
     return key_id
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from everstep.errors import (
     BadRequest,
@@ -25,7 +27,7 @@ _HEADER_SIZE = len(HEADER)
 AES_GCM = "aes-256-gcm"
 
 
-class Layer(NamedTuple):
+class Layer(msgspec.Struct, frozen=True):
     """One codec that was applied to a payload, and what it must know to undo that."""
 
     codec: str

@@ -1,7 +1,5 @@
 """Who did something to a run, and why: what answers, decisions and commands carry."""
 
-from __future__ import annotations
-
 import unicodedata
 from enum import StrEnum
 from typing import Annotated

@@ -11,11 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-_SEGMENT = re.compile(
-    r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
-)
-
-_ITEM = re.compile(r"#\d+")
+_SEGMENT = r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
 
 
 class Segment(NamedTuple):
@@ -40,7 +36,7 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Address | None:
         """Read an address; none if it cannot be one."""
-        found = [_SEGMENT.fullmatch(part) for part in text.split("/")]
+        found = [re.fullmatch(_SEGMENT, part) for part in text.split("/")]
         segments, turn = [], None
         for match in found:
             if match is None or turn is not None:
@@ -179,7 +175,7 @@ def maps_around(path: str) -> list[tuple[str, str]]:
 
     `rag@2`, `rag@2#7` and `rag@2#7/each`, `rag@2#7/each#1` for `rag@2#7/each#1/inner`.
     """
-    return [(path[: found.start()], path[: found.end()]) for found in _ITEM.finditer(path)]
+    return [(path[: found.start()], path[: found.end()]) for found in re.finditer(r"#\d+", path)]
 
 
 def plain_of(path: str) -> str:

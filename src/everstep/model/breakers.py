@@ -13,7 +13,7 @@ from everstep.errors import BadRequest
 from everstep.model.budgets import SECONDS, aliases_of, amount_of, check_name, plain, seconds_of, spelled
 from everstep.model.durations import span_of, spell
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 _RULES: Final = ("failures", "error_rate", "cost", "duration", "changed_decision", "trips")
 
 
@@ -44,7 +44,7 @@ class Breaker:
     notify: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not re.fullmatch(_NAME, self.name):
             raise BadRequest(
                 f"a breaker is called {self.name!r:.60}.", fix="Use letters, digits, '.', '_' and '-'."
             )

@@ -19,7 +19,7 @@ ZERO: Final = Decimal(0)
 _EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation, Overflow])
 _MOST: Final = Decimal(10) ** 24
 _PLACES: Final = 18
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_NAME: Final = r"[a-z][a-z0-9_]{0,39}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def seconds_of(span: timedelta) -> Decimal:
 
 def check_name(name: Any, what: str) -> str:
     """Return what is spent, if it can be a name: `usd`, `tokens`."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise BadRequest(
             f"{what} is called {name!r:.60}.", fix="Use small letters, digits and _: usd, tokens, calls."
         )

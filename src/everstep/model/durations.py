@@ -34,9 +34,9 @@ _MICROSECONDS: Final = {
     for unit in units.split()
 }
 _MOST_CHARACTERS: Final = 100
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)[ \t]*([a-z]+)[ \t]*(?:,[ \t]*(?=[0-9]))?", re.IGNORECASE)
+_PART: Final = r"(?i)([0-9]+(?:\.[0-9]+)?)[ \t]*([a-z]+)[ \t]*(?:,[ \t]*(?=[0-9]))?"
 _ISO_NUMBER: Final = r"([0-9]+(?:[.,][0-9]+)?)"
-_ISO: Final = re.compile(
+_ISO: Final = (
     rf"P(?=[0-9T])(?:{_ISO_NUMBER}W)?(?:{_ISO_NUMBER}D)?"
     rf"(?:T(?=[0-9])(?:{_ISO_NUMBER}H)?(?:{_ISO_NUMBER}M)?(?:{_ISO_NUMBER}S)?)?"
 )
@@ -150,18 +150,18 @@ def _read(text: str, what: str) -> timedelta:
 
 
 def _micros(text: str) -> Fraction | None:
-    if found := _ISO.fullmatch(text):
+    if found := re.fullmatch(_ISO, text):
         counts = [Fraction((number or "0").replace(",", ".")) for number in found.groups()]
         return sum((n * _MICROSECONDS[u] for n, u in zip(counts, "wdhms", strict=True)), Fraction(0))
     total, seen, at = Fraction(0), set[int](), 0
     while at < len(text):
-        part = _PART.match(text, at)
+        part = re.match(_PART, text[at:])
         size = _MICROSECONDS.get(part[2].lower()) if part else None
         if part is None or size is None or size in seen:
             return None
         seen.add(size)
         total += Fraction(part[1]) * size
-        at = part.end()
+        at += part.end()
     return total if seen else None
 
 

@@ -1,7 +1,5 @@
 """The right to drive a run for a while, and the workers that have it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import msgspec

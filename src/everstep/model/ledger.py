@@ -1,10 +1,9 @@
 """What a run has spent, may spend, and how its breakers stand, as records keep it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Self
 
 import msgspec
 
@@ -38,7 +37,7 @@ class BreakerAt(msgspec.Struct, frozen=True, omit_defaults=True):
     decided: dict[str, tuple[str, ...]] = {}
     """What gates chose lately, by a digest of what they read."""
 
-    def changed(self, **changes: object) -> BreakerAt:
+    def changed(self, **changes: object) -> Self:
         """Return the breaker with some of this otherwise."""
         return msgspec.structs.replace(self, **changes)
 

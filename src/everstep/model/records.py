@@ -5,11 +5,9 @@ keyframe on. Fields that are left empty are filled in by the fold. What a run ha
 names of one letter, which stay what they are; version 1 stored every field under its own name.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 
@@ -131,7 +129,7 @@ class QueuedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     strategy: str = "direct"
     asked_by: str = ""
 
-    def at(self, node: str) -> QueuedTask:
+    def at(self, node: str) -> Self:
         """Return the task with its node named otherwise."""
         return msgspec.structs.replace(self, node=node)
 

@@ -1,10 +1,8 @@
 """What a run halts for, and what settles it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -42,6 +40,19 @@ class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):
     """The alias of the scheduler that keeps its time; empty for the store's own."""
     guard: str = ""
     """What holds the node back, such as `budget:usd`; empty if the node itself waits."""
+
+
+class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What anybody may change of an open wait; a field that is left out stays."""
+
+    token_hash: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    token_expires_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    generation: int | msgspec.UnsetType = msgspec.UNSET
+    single_use: bool | msgspec.UnsetType = msgspec.UNSET
+    schedule_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    notified_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    details: bytes | msgspec.UnsetType = msgspec.UNSET
+    due_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +107,7 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
 
     def settled(
         self, by: SettledBy, answer: bytes | None, at: datetime, details: bytes | None = None
-    ) -> WaitRow:
+    ) -> Self:
         """Return the wait with its answer, and with details that say who gave it if there are any."""
         return msgspec.structs.replace(
             self,
@@ -107,25 +118,12 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
             details=self.details if details is None else details,
         )
 
-    def changed(self, change: WaitChange) -> WaitRow:
+    def changed(self, change: WaitChange) -> Self:
         """Return the wait with what a change gives."""
         given = {name: getattr(change, name) for name in change.__struct_fields__}
         return msgspec.structs.replace(
             self, **{name: value for name, value in given.items() if value is not msgspec.UNSET}
         )
-
-
-class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What anybody may change of an open wait; a field that is left out stays."""
-
-    token_hash: bytes | msgspec.UnsetType | None = msgspec.UNSET
-    token_expires_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
-    generation: int | msgspec.UnsetType = msgspec.UNSET
-    single_use: bool | msgspec.UnsetType = msgspec.UNSET
-    schedule_id: str | msgspec.UnsetType | None = msgspec.UNSET
-    notified_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
-    details: bytes | msgspec.UnsetType = msgspec.UNSET
-    due_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TokenConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
-class KeptChannel(NamedTuple):
+class KeptChannel(msgspec.Struct, frozen=True):
     """The channel of a run as it is in force, and changes whose checkpoint is not known to be written."""
 
     entries: Mapping[str, bytes]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -326,7 +326,7 @@ class TimedStore(Protocol):
         """Return the time by that clock; none if the host's counts after all."""
 
 
-class TakenUp(NamedTuple):
+class TakenUp(msgspec.Struct, frozen=True):
     """A run that was claimed, and what a resume reads of it, as it stood right after the claim."""
 
     lease: Lease

@@ -8,13 +8,15 @@ not here: a simulation brings its own loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from everstep.model.leases import Process
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor  # which loads much, and only some hosts have one
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.runtime.drive.channel import first_values
-    from everstep.runtime.drive.external_channel import begin, is_elsewhere, mark
+    from everstep.runtime.drive.external_channel import begin, mark
     from everstep.runtime.judges import is_other
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
@@ -35,7 +35,6 @@ else:
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
-    is_elsewhere = on_demand("everstep.runtime.drive.external_channel:is_elsewhere")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
@@ -140,7 +139,7 @@ async def check_same_inputs(
     stored, space, began_with = await _recorded_inputs(services, runs, row)
     is_complete = began_with is not None
     given = {d.written.name: d.written.digest for d in drafts if not d.written.name.startswith(KEPT)}
-    if is_elsewhere(space):
+    if space.has_channel_elsewhere:
         given = {name: digest for name, digest in given.items() if not name.startswith(CHANNEL)}
     if began_with not in (None, flow.plan.hash) or row.adopted_at is not None:
         cast = {rule.name for rule in flow.migrations if rule.kind == "upcast"}

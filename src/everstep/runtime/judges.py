@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from everstep.graph.author.flow import Flow
-from everstep.graph.author.migrations import Migration
 from everstep.graph.compile.plan import Plan
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 
 if TYPE_CHECKING:
     from everstep.engine.verdict import Judge
+    from everstep.graph.author.migrations import Migration
     from everstep.graph.compile.renaming import Renaming
 else:
     Judge = on_demand("everstep.engine.verdict:Judge")
@@ -41,7 +43,7 @@ class Judges:
         return bench.judges[key]
 
 
-class _Bench(NamedTuple):
+class _Bench(msgspec.Struct, frozen=True):
     plan: Plan
     rules: tuple[Migration, ...]
     judges: dict[tuple[str, str], Judge]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from typing import NamedTuple
+
+import msgspec
 
 from everstep.codec.chain import Codecs
 from everstep.codec.records import OpenRecord, check_digest, digest_of, unseal
@@ -16,7 +17,7 @@ from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 _PAGE = 256
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True):
     """One record of a chain, and the run it lies in."""
 
     row: RunRow
@@ -42,7 +43,7 @@ class Link(NamedTuple):
         return unseal(self.stored.body, self.where, base_digest, self.stored.checkpoint_id)
 
 
-class FlowAt(NamedTuple):
+class FlowAt(msgspec.Struct, frozen=True):
     """The version of its flow that a run went by at a checkpoint."""
 
     flow_version: str

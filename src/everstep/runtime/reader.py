@@ -17,23 +17,25 @@ from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunFilter, RunRow, StoredRecord
-from everstep.runtime.drive.external_channel import fill, is_elsewhere
 from everstep.runtime.judges import Judges
 from everstep.runtime.lineage import Lineage, flows_met
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.services import Services
-from everstep.runtime.waits.tokens import looks_like_token
 
 if TYPE_CHECKING:
     from everstep.graph.compile.blueprint import read_plan
     from everstep.runtime.drive.channel import ChannelDesk
+    from everstep.runtime.drive.external_channel import fill
+    from everstep.runtime.waits.tokens import looks_like_token
 else:
     ChannelDesk = on_demand("everstep.runtime.drive.channel:ChannelDesk")
+    fill = on_demand("everstep.runtime.drive.external_channel:fill")
+    looks_like_token = on_demand("everstep.runtime.waits.tokens:looks_like_token")
     read_plan = on_demand("everstep.graph.compile.blueprint:read_plan")
 
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PAGE, _LOOKING = 100, 5.0
 """How many runs are listed at once, and for how many seconds, to find whose an old checkpoint is."""
 _PLANS = 16
@@ -72,7 +74,7 @@ class RunReader:
         row = await self._services.store.run(check_run_id(name))
         if row is not None:
             return row
-        if not UUID.fullmatch(name):
+        if not looks_like_uuid(name):
             raise await missing_run(self._services.store, name)
         run_id = await self._services.store.run_at(name)
         return await self.row(run_id) if run_id is not None else await self._that_went_on(name)
@@ -213,6 +215,11 @@ class RunReader:
         return StateCorrupted(error.message, fix=fix, newest_valid=newest)
 
 
+def looks_like_uuid(text: str) -> bool:
+    """True for what may be the id of a checkpoint."""
+    return re.fullmatch(_UUID, text) is not None
+
+
 def gone_on(row: RunRow, sequence: int) -> LeaseConflict:
     """Return why a run cannot go on from a checkpoint that it has left behind."""
     return LeaseConflict(
@@ -224,7 +231,7 @@ def gone_on(row: RunRow, sequence: int) -> LeaseConflict:
 async def current_channel(services: Services, runs: RunReader, run_id: str) -> dict[str, Any]:
     """Return the channel of a run as it is now, wherever it is kept."""
     folded = await runs.look_back(run_id, None)
-    if is_elsewhere(folded.space):
+    if folded.space.has_channel_elsewhere:
         await fill(services, run_id, folded.space, is_owner=False)
     keys = ChannelDesk(folded.state, folded.space, services.system).keys()
     return {key: folded.space.peek(key, CHANNEL) for key in keys}

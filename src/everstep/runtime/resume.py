@@ -165,6 +165,6 @@ def _under_way(flow: Flow, state: RunState) -> Iterator[tuple[Scope, Flow]]:
     """Yield what is open of a run, outer flows first, each with its definition."""
     flows = _flows(flow)
     for scope in state.scopes():
-        found = flows.get(plain_of(scope.prefix[:-1]))
+        found = flows.get(plain_of(scope.prefix[:-1]) if scope.prefix else "")
         if found is not None:
             yield scope, found

@@ -379,7 +379,8 @@ class Runs:
             if row.signal is Signal.CANCEL:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
-            journal.elsewhere = await attach(self._services, row.run_id, space)
+            if space.has_channel_elsewhere:
+                journal.elsewhere = await attach(self._services, row.run_id, space)
             starts = resume_points(row, flow, state, space, start)
             # A worker has no caller to tell of it.
             is_told = not endures or services.listener is not None

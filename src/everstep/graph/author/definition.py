@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Plan
-from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability
 from everstep.model.retention import Retention
+
+if TYPE_CHECKING:
+    from everstep.model.breakers import Breaker
 
 
 class ReadFrom:

@@ -12,7 +12,6 @@ from everstep.graph.author.definition import ReadFrom
 from everstep.graph.author.extension import EXTENSIONS, PLAIN, Extension
 from everstep.graph.author.flow_options import FlowOptions
 from everstep.graph.author.joins import JoinNode
-from everstep.graph.author.migrations import Migration
 from everstep.graph.author.node import Gate, Node
 from everstep.graph.author.options import Of, Place, refused_at_build
 from everstep.graph.author.profiles import Entry, Profile, Registry
@@ -30,17 +29,19 @@ from everstep.graph.check.structure import (
 )
 from everstep.graph.compile.loops import UncutLoop
 from everstep.graph.compile.plan import FlowLimits, Plan, deep_nodes
-from everstep.model.breakers import Breaker, breakers_of
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.retention import Retention
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep.graph.author.migrations import Migration
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
+    from everstep.model.breakers import Breaker, breakers_of
 else:
+    breakers_of = on_demand("everstep.model.breakers:breakers_of")
     read = on_demand("everstep.graph.ir.read:read")
     Writer = on_demand("everstep.graph.ir.write:Writer")
 
@@ -159,8 +160,8 @@ class Flow:
         """What its runs may spend, all that is inside them included."""
 
     def _guard(self, breakers: Iterable[Breaker]) -> None:
-        known = _paths(self.plan) if not self.problems.errors else None
-        self.breakers = () if known is None else breakers_of(self.name, breakers, known)
+        has_none = breakers == () or bool(self.problems.errors)
+        self.breakers = () if has_none else breakers_of(self.name, breakers, _paths(self.plan))
         """What keeps nodes from starting once they fail too much, the most important first."""
         if any(breaker.nodes for breaker in self.breakers):
             self._check_guarded()

@@ -4,19 +4,24 @@ A flow, the reader and the writer of the IR and a test of its schema all go by `
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Struct, field
 
 from everstep.errors import BadRequest
-from everstep.graph.author.migrations import Migration, checked_rules
 from everstep.graph.author.node import Node
 from everstep.graph.author.node_options import COUNT_OR_NULL, NAMES, TEXT, Check, Spec, Spelling
 from everstep.graph.author.profiles import Entry, Registry
-from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
 from everstep.model.retention import Retention, checked_retention
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.graph.author.migrations import Migration, checked_rules
+    from everstep.model.breakers import Breaker
+else:
+    checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 PARTIAL: Final = Durability()
@@ -85,15 +90,15 @@ def _retention(value: Any, option: str, flow: str) -> Retention | None:
     return checked_retention(value)
 
 
-def _migrations(value: Any, option: str, flow: str) -> tuple[Migration, ...]:
-    return checked_rules(flow, value)
+def _migrations(value: Any, option: str, flow: str) -> "tuple[Migration, ...]":
+    return () if value == () else checked_rules(flow, value)
 
 
 def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
 
 
-def _breakers(value: Any, option: str, flow: str) -> Iterable[Breaker]:
+def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
     return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
 
 
@@ -121,14 +126,16 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
         Retention | None, Spec(_retention, "policies.retention", form=Spelling.RETENTION)
     ] = None
     budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Spelling.BUDGETS)] = ()
-    breakers: Annotated[Iterable[Breaker], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)] = ()
+    breakers: Annotated[
+        Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)
+    ] = ()
     rules: Annotated[
         tuple[Callable[..., Any], ...],
         Spec(_several("a list of functions"), "policies.rules", NAMES, Spelling.FUNCTIONS),
     ] = ()
     registry: Annotated[Registry | None, Spec(_registry)] = None
     profiles: Annotated[Mapping[str, Entry], Spec(_profiles)] = field(default_factory=dict)
-    migrations: Annotated[tuple[Migration, ...], Spec(_migrations)] = ()
+    migrations: Annotated[tuple["Migration", ...], Spec(_migrations)] = ()
 
     @classmethod
     def of(cls, flow: str, **given: Any) -> "FlowOptions":

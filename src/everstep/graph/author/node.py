@@ -12,7 +12,6 @@ from typing import (
     Final,
     Generic,
     Literal,
-    NamedTuple,
     Protocol,
     Self,
     TypedDict,
@@ -21,6 +20,8 @@ from typing import (
     overload,
 )
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from everstep.errors import BadRequest, GateError, OutputError, close_matches
 from everstep.graph.author.node_options import (
@@ -71,7 +72,7 @@ Q = ParamSpec("Q")
 S = TypeVar("S")
 
 
-class MapSpec(NamedTuple):
+class MapSpec(msgspec.Struct, frozen=True):
     """How a node goes over lists: one call, or one run of an inner flow, for each item."""
 
     params: tuple[str, ...]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from everstep.errors import NotInAtomic
 from everstep.graph.author.wait_options import OPTIONS as WAIT_OPTIONS
@@ -70,7 +71,7 @@ class Refusal(msgspec.Struct, frozen=True):
     fix: str
 
 
-class Option(NamedTuple):
+class Option(msgspec.Struct, frozen=True):
     """One option, or one way to use it, and the places where it is refused."""
 
     of: Of
@@ -224,7 +225,7 @@ _NODE: Final = (
 
 _GATE: Final = (
     *_named(Of.GATE, "targets", "when_true", "when_false", "multi"),
-    *(o._replace(of=Of.GATE) for o in _NODE if o.name not in ("output", "persist", "keep_every")),
+    *(replace(o, of=Of.GATE) for o in _NODE if o.name not in ("output", "persist", "keep_every")),
     Option(
         Of.GATE,
         "output",

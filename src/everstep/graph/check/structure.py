@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import PurePath
 from types import GenericAlias
 from typing import Any, Final, Union
 
@@ -382,7 +382,7 @@ def _defined_at(n: Node) -> str:
 
 def _place(function: object) -> str:
     code = getattr(function, "__code__", None)
-    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if code is not None else ""
+    return f"{code.co_filename.rpartition(os.sep)[2]}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _given(writer: Node, output: str) -> Any:

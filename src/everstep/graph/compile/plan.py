@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +11,12 @@ from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import END, Gate, MapSpec, Node
 from everstep.graph.compile.loops import Graph, Order, UncutLoop, bits, mask_of, order, reachable
 from everstep.model.enums import Persist
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    sha256 = on_demand("hashlib:sha256")  # OpenSSL, which the first flow needs
 
 DEEPEST: Final = 50
 """How many flows may be inside each other."""
@@ -25,7 +30,7 @@ class FlowLimits(NamedTuple):
     max_concurrency: int | None = None
 
 
-class Child(NamedTuple):
+class Child(msgspec.Struct, frozen=True):
     """What lies inside a node: an inner flow, or the function that a map calls for each item."""
 
     plan: Plan
@@ -43,7 +48,7 @@ class Child(NamedTuple):
     """How an atomic flow keeps what it lifts, by inner name, where the nodes that write it say so."""
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """One branch of a group, as bit masks."""
 
     name: str
@@ -53,7 +58,7 @@ class Member(NamedTuple):
     """The joins of the groups inside it."""
 
 
-class Meeting(NamedTuple):
+class Meeting(msgspec.Struct, frozen=True):
     """Where the branches of a group meet."""
 
     members: tuple[Member, ...]
@@ -460,7 +465,7 @@ def all_keys(plan: Plan) -> dict[str, Any]:
 
 def hash_of(blueprint: bytes) -> str:
     """Return the name under which a structure is kept."""
-    return hashlib.sha256(blueprint).hexdigest()[:32]
+    return sha256(blueprint).hexdigest()[:32]
 
 
 def deep_nodes(plan: Plan, prefix: str = "", *, opens_atomic: bool = True) -> Iterator[tuple[str, Node]]:

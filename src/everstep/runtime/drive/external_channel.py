@@ -118,15 +118,8 @@ def mark(space: ValueSpace) -> Slot:
     return space.encoded(f"{KEPT}channel", "elsewhere")
 
 
-def is_elsewhere(space: ValueSpace) -> bool:
-    """True if the channel of these values is not in their chain."""
-    return "channel" in space.areas.get(KEPT, {})
-
-
-async def attach(services: Services, run_id: str, space: ValueSpace) -> Elsewhere | None:
+async def attach(services: Services, run_id: str, space: ValueSpace) -> Elsewhere:
     """Take the channel of a run that keeps it elsewhere among its values, as its new owner."""
-    if not is_elsewhere(space):
-        return None
     store = channels_of(services, run_id)
     await fill(services, run_id, space, is_owner=True)
     return Elsewhere(store, run_id, space, services.codecs)

@@ -21,7 +21,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
 from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import CHANNEL, STREAM, ArtifactRef, Written
+from everstep.model.records import CHANNEL, KEPT, STREAM, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.services import Services
@@ -143,6 +143,11 @@ class ValueSpace:
         if found is None:
             found = self.areas[prefix] = {}
         return found
+
+    @property
+    def has_channel_elsewhere(self) -> bool:
+        """True if the channel is not kept in the chain of the run."""
+        return "channel" in self.areas.get(KEPT, {})
 
     def clear(self) -> None:
         """Forget everything."""

@@ -23,7 +23,6 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Commit, RunRow, Verdict
-from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
 from everstep.runtime.outage.store_retry import outage, patiently
@@ -151,7 +150,7 @@ def _outdated(state: RunState, edited: Collection[str]) -> dict[str, tuple[str, 
 
 async def _say_what_is_left_out(runs: RunReader, run_id: str, sequence: int, edits: Edits) -> None:
     """A channel that is kept beside the chain has no past that a fork could go on from."""
-    if not is_elsewhere((await runs.look_back(run_id, sequence)).space):
+    if not (await runs.look_back(run_id, sequence)).space.has_channel_elsewhere:
         return
     if edits.channel:
         raise BadRequest(

@@ -32,7 +32,6 @@ from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRec
 from everstep.model.shapes import Value, called, shown
 from everstep.runtime.drive.apply import TASK, Lists
 from everstep.runtime.drive.channel import ChannelDesk
-from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.invoke import (
     Call,
     Overdue,
@@ -315,7 +314,7 @@ async def _give_context(
     runs: RunReader, services: Services, chain: RecalledChain, recorded: _Recorded, call: Call, flow: Flow
 ) -> _Desk:
     folded = await _moment_before(runs, recorded)
-    if is_elsewhere(folded.space):
+    if folded.space.has_channel_elsewhere:
         raise BadRequest(
             f"run {recorded.record.run_id!r} keeps its channel beside its records, which know no past of it.",
             fix="Replay steps that ask for no context.",

@@ -20,7 +20,7 @@ from everstep.model.acts import Act, act_of
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
 from everstep.runtime.outcome import Outcome
-from everstep.runtime.reader import UUID, gone_on
+from everstep.runtime.reader import gone_on, looks_like_uuid
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import Answers, open_waits
@@ -132,7 +132,7 @@ class Deliveries:
             if not looks_like_token(read.name):
                 raise TokenInvalid("this is not a token.", fix="Use it as you got it.")
             return await self._answers.answer(read.name, read.answer, act)
-        if not UUID.fullmatch(read.name):
+        if not looks_like_uuid(read.name):
             raise WaitNotFound("this is not the id of a wait.", fix="Look with: everstep waits")
         if read.has_answer:
             return await self._answers.answer(read.name, read.answer, act)
@@ -142,7 +142,7 @@ class Deliveries:
         """Return the run that stands at a checkpoint."""
         run_id = read.run_id
         if run_id is None:
-            if not UUID.fullmatch(read.name):
+            if not looks_like_uuid(read.name):
                 raise RunNotFound("no checkpoint is called that.", fix="List them with everstep log.")
             return await self._runs.reader.named(read.name)
         row, sequence = await self._runs.reader.find(run_id, read.name)

@@ -33,8 +33,8 @@ from everstep.ports.system import Clock
 PREFIX: Final = "et_"
 _SHORTEST_KEY: Final = 16
 _LONGEST_METADATA: Final = 4096
-_TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
-_TRACE: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{16,}}")
+_TOKEN: Final = rf"{PREFIX}[A-Za-z0-9_-]{{43}}"
+_TRACE: Final = rf"{PREFIX}[A-Za-z0-9_-]{{16,}}"
 
 
 def hash_of(token: str) -> bytes:
@@ -44,12 +44,12 @@ def hash_of(token: str) -> bytes:
 
 def looks_like_token(text: object) -> bool:
     """Say whether this is, or holds, a token, and should not be shown; no wait id does."""
-    return isinstance(text, str) and (text.strip().startswith(PREFIX) or _TRACE.search(text) is not None)
+    return isinstance(text, str) and (text.strip().startswith(PREFIX) or re.search(_TRACE, text) is not None)
 
 
 def without_tokens(text: str) -> str:
     """Return a text with whatever looks like a token left out."""
-    return _TRACE.sub(f"{PREFIX}…", text)
+    return re.sub(_TRACE, f"{PREFIX}…", text)
 
 
 def key_of(key: str | bytes) -> bytes:
@@ -162,7 +162,7 @@ class Tokens:
             refuse_change(changed)
 
     async def _row(self, token: str) -> WaitRow:
-        if isinstance(token, str) and _TOKEN.fullmatch(token):
+        if isinstance(token, str) and re.fullmatch(_TOKEN, token):
             token_hash = hash_of(token)
             row = await self._store.wait_of_token(token_hash)
             if row is not None and hmac.compare_digest(row.token_hash or b"", token_hash):

@@ -55,18 +55,28 @@ _KINDS = {int: "INTEGER", bool: "INTEGER", datetime: "INTEGER", bytes: "BLOB"}
 """How SQLite keeps what is no text."""
 
 
+class Queries(dict[str, str]):
+    """The named queries of `queries.sql`, each made when it is first asked for: most processes need a few."""
+
+    def __init__(self, text: str) -> None:
+        parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
+        self._bodies = {name: body for name, _, body in parts}
+
+    def __missing__(self, name: str) -> str:
+        made = self[name] = _bare(self._bodies[name])
+        return made
+
+
 @cache
-def read_queries() -> dict[str, str]:
-    """Return the named queries of `queries.sql`, stripped of what the statement cache would compare."""
-    text = (_HERE / "queries.sql").read_text()
-    for name, meaning in _MEANINGS.items():
-        text = text.replace(name, meaning)
-    parts = (part.split("\n", 1) for part in text.split("-- name: ")[1:])
-    return {name: _bare(body) for name, body in parts}
+def read_queries() -> Queries:
+    """Return the queries of the schema."""
+    return Queries((_HERE / "queries.sql").read_text())
 
 
 def _bare(body: str) -> str:
-    """Return a query on one line, without its comments."""
+    """Return a query on one line, without its comments, so that the statement cache has little to compare."""
+    for name, meaning in _MEANINGS.items():
+        body = body.replace(name, meaning)
     lines = (line.partition("--")[0] for line in body.splitlines())
     return " ".join(" ".join(lines).split()).rstrip(";")
 
