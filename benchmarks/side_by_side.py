@@ -29,8 +29,7 @@ PATIENCE = 300.0
 STARTS = 5
 """How many processes are started where one is over too soon; the middle one counts."""
 TELL_MEMORY = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-RESUMES = (63, 850, 900, 901, 937, 999)
-LONG_RESUME = 99_937
+*RESUMES, LONG_RESUME = table.RESUMES
 SERVER_SETTINGS = ("fsync=on", "full_page_writes=on")
 
 
@@ -48,6 +47,8 @@ class Job(NamedTuple):
     store: str = "sqlite"
     dies_with: str = ""
     """How the part of w4 that dies syncs, if not as the other."""
+    is_warm: bool = False
+    """True if the process has resumed a copy of the run before."""
     is_quick: bool = True
     """False for what takes long: `--quick` leaves it out."""
 
@@ -62,22 +63,20 @@ def jobs(systems: Sequence[str]) -> Iterator[Job]:
         yield Job("w3.one.normal", system, "w3", 1000, sync="normal", is_quick=False)
         yield Job("w3.many", system, "w3", 1000, 50, is_quick=False)
         for at in RESUMES:
-            yield Job(f"w4.{at}", system, "w4", at + 10, at=at, is_quick=at in (63, 900), dies_with="normal")
+            resume = Job("", system, "w4", at + 10, at=at, is_quick=at in (63, 900), dies_with="normal")
+            yield resume._replace(line=f"w4.{at}")
+            if system != "dbos":  # which ends its process to end a workflow
+                yield resume._replace(line=f"w4.warm.{at}", is_warm=True)
         yield Job("w5", system, "w5", 500)
         yield Job("w6", system, "w6", 10, is_quick=False, variant="file" if system == "raw" else "")
         yield Job("w7", system, "w7", 1)
         yield Job("import", system, "import", 1)
         if system in ("raw", "everstep"):
             yield Job("cpu", system, "cpu", 1000, sync="off")
-            yield Job(
-                f"w4.{LONG_RESUME}",
-                system,
-                "w4",
-                LONG_RESUME + 10,
-                at=LONG_RESUME,
-                is_quick=False,
-                dies_with="off",
-            )
+            n, at = LONG_RESUME + 10, LONG_RESUME
+            resume = Job(f"w4.{at}", system, "w4", n, at=at, is_quick=False, dies_with="off")
+            yield resume
+            yield resume._replace(line=f"w4.warm.{at}", is_warm=True)
         if system == "raw":
             yield Job("w1.effects", system, "w1", 1000)
         if system == "everstep":
@@ -127,18 +126,25 @@ class Bench:
             return self._listed(job, folder)
         if job.workload == "w4":
             self._call(job, folder, "w4c", sync=job.dies_with or job.sync, dies=True)
-            return self._call(job, folder, "w4r")
+            warm = shutil.copytree(folder, folder / "warm") if job.is_warm else ""
+            return self._call(job, folder, "w4r", warm=str(warm))
         began = time.perf_counter()
         row = self._call(job, folder, job.workload)
         return row | ({"seconds": time.perf_counter() - began} if job.workload == "w7" else {})
 
     def _call(
-        self, job: Job, folder: Path, workload: str, *, sync: str = "", dies: bool = False
+        self, job: Job, folder: Path, workload: str, *, sync: str = "", dies: bool = False, warm: str = ""
     ) -> dict[str, Any]:
         system = ALL[job.system]
         options = {"--workload": workload, "--n": job.n, "--conc": job.conc, "--dir": folder}
-        options |= {"--store": job.store, "--sync": sync or job.sync, "--variant": job.variant}
+        options |= {
+            "--store": job.store,
+            "--sync": sync or job.sync,
+            "--variant": job.variant,
+            "--warm": warm,
+        }
         options |= {"--at": job.at} if job.at is not None else {}
+        options |= {"--warm": warm} if warm else {}
         told = [str(part) for option in options.items() for part in option]
         said = self._run([self._environments.python_of(job.system), str(system.script), *told], dies=dies)
         lines = [line for line in said.splitlines() if line.startswith("{")]

@@ -14,6 +14,9 @@ NOISE = 0.05
 """A ratio that leaves the range of the committed rounds by less than this share has not moved."""
 
 
+RESUMES = (63, 850, 900, 901, 937, 999, 99_937)
+
+
 class Line(NamedTuple):
     """One line of the table: some work, and what of it is compared."""
 
@@ -36,7 +39,8 @@ LINES = [
     Line("w3.one", "w3: 1,000 runs, one at a time, FULL", "seconds", "µs a run", 1e6, True),
     Line("w3.one.normal", "w3, one at a time, NORMAL", "seconds", "µs a run", 1e6, True),
     Line("w3.many", "w3, 50 at once, FULL", "seconds", "µs a run", 1e6, True),
-    *(Line(f"w4.{at}", f"w4: resume after {at:,} steps") for at in (63, 850, 900, 901, 937, 999, 99_937)),
+    *(Line(f"w4.{at}", f"w4: resume after {at:,} steps") for at in RESUMES),
+    *(Line(f"w4.warm.{at}", f"w4, warm process: after {at:,}") for at in RESUMES),
     Line("w5", "w5: 500 branches and a join"),
     Line("w6", "w6: 10 values of 10 MiB"),
     Line("w7", "w7: one step in a fresh process"),

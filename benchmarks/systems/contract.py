@@ -6,7 +6,8 @@ prints what it returns as one line of JSON.
     w1   a chain of --n trivial steps, each durable before the next begins; each returns a small dict
     w2   --n steps, each of which appends a message of 1 KiB to what is kept
     w3   --n runs of 5 steps each, --conc of them in flight
-    w4c  a run that dies inside a step, --at steps after its beginning; w4r is its resume in another process
+    w4c  a run that dies inside a step, --at steps after its beginning; w4r is its resume in another process,
+         which with --warm has resumed another copy of the run before
     w5   one run of --n branches side by side, and a join
     w6   --n steps, each of which returns a value of 10 MiB
     w7   one run of one step in a fresh process
@@ -115,6 +116,7 @@ def arguments(workloads: Mapping[str, object]) -> argparse.Namespace:
     parser.add_argument("--conc", type=int, default=1)
     parser.add_argument("--at", type=int, help="after so many steps w4 dies; nine tenths of n unless told")
     parser.add_argument("--dir", required=True, help="a folder of its own, the same for w4c and w4r")
+    parser.add_argument("--warm", help="a copy of it, on which the work is done once before it counts")
     parser.add_argument("--db", default="bench", help="the name of a PostgreSQL database")
     parser.add_argument("--sync", default="default", choices=["default", "full", "normal", "off"])
     parser.add_argument("--variant", default="")
@@ -124,13 +126,15 @@ def arguments(workloads: Mapping[str, object]) -> argparse.Namespace:
 def main(system: str, workloads: Mapping[str, Callable[[argparse.Namespace], Row | None]]) -> None:
     """Do one workload and print what it took."""
     job = arguments(workloads)
-    Path(job.dir).mkdir(parents=True, exist_ok=True)
-    job.dbfile = str(Path(job.dir) / "bench.db")
     dsn = os.environ.get("BENCH_PG", "postgresql://postgres@127.0.0.1:55432/{db}")
     job.dsn = dsn.format(db=job.db)
     job.at = job.n * 9 // 10 if job.at is None else job.at
-    job.t_ready = time.time()
-    tell(system, job, workloads[job.workload](job) or {})
+    for folder in filter(None, (job.warm, job.dir)):
+        job.dir, job.dbfile = folder, str(Path(folder) / "bench.db")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        job.t_ready = time.time()
+        row = workloads[job.workload](job)
+    tell(system, job, row or {})
 
 
 def tell(system: str, job: argparse.Namespace, row: Row) -> None:

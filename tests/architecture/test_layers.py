@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
         *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
-    "registry": {"errors", "ports", "stores", "compat"},
+    "registry": {"errors", "on_demand", "ports", "stores", "compat"},
     "client": {
         "errors",
         "model",

@@ -48,6 +48,7 @@ _MEANINGS = {
 """What names in braces stand for in `queries.sql`."""
 _TABLES: dict[str, RowTable[Any]] = {"runs": RUNS, "waits": WAITS, "tombstones": TOMBSTONES}
 _COLUMNS = {(table, name) for table, columns in _TABLES.items() for name in columns.names}
+_ALL_COLUMNS = f"SELECT {', '.join(map('.'.join, _COLUMNS))} FROM {', '.join(_TABLES)} LIMIT 0"
 _COLUMNS_THERE = (
     "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
 )
@@ -121,18 +122,23 @@ def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     if version < _newest():
         migrate(connection, path)
-    if _missing_columns(connection):
+    if not _has_all_columns(connection):
         transact(connection, lambda: _add_columns(connection))
 
 
-def _missing_columns(connection: apsw.Connection) -> set[tuple[str, str]]:
-    """Return the columns that a file of an earlier release has not got, each behind its table."""
-    return _COLUMNS.difference(rows(connection, _COLUMNS_THERE))
+def _has_all_columns(connection: apsw.Connection) -> bool:
+    """True unless an earlier release made the file and it lacks a column. To name them all is quicker than to
+    have them listed."""
+    try:
+        connection.execute(_ALL_COLUMNS)
+    except apsw.SQLError:
+        return False
+    return True
 
 
 def _add_columns(connection: apsw.Connection) -> None:
     """Add what is missing. The schema keeps its number: earlier releases refuse a file with a newer one."""
-    missing = _missing_columns(connection)
+    missing = _COLUMNS.difference(rows(connection, _COLUMNS_THERE))
     for table, columns in _TABLES.items():
         for column in columns.columns:
             if (table, column.name) in missing:

@@ -42,10 +42,13 @@ class LogRoom:
         connection.set_wal_hook(self._on_commit)
 
     def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Note how many pages the log holds. A hook replaces SQLite's own folding, so it is done here."""
+        """Note how many pages the log holds. A hook replaces SQLite's own folding, so it is done here.
+
+        The first commit, often the claim of a run that is resumed, does not fold what others left in the log.
+        """
         self._pages = pages
         self._commits += 1
-        if pages >= CHECKPOINT_PAGES:
+        if pages >= CHECKPOINT_PAGES and self._commits > 1:
             # The commit has been made: a full disk or a busy reader must not make it look as if it had not.
             with suppress(apsw.Error):
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)

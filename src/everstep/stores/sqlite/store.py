@@ -36,6 +36,7 @@ from everstep.ports.store import (
     RunRow,
     Signal,
     StoredRecord,
+    TakenUp,
     Verdict,
     WaitFilter,
     no_such_run,
@@ -332,6 +333,23 @@ class SqliteStore:
             )
             return granted
 
+    async def take_up(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> TakenUp:
+        def claim() -> TakenUp:
+            row, granted = self._claim(run_id, owner, self._clock.now(), ttl, process, void_epoch)
+            return TakenUp(granted, row, self._records.tail(self._keys[run_id], None))
+
+        with self._lock, plainly(self.path):
+            taken: TakenUp = self._in_transaction(claim)
+            return taken
+
     def _claim(
         self,
         run_id: str,
@@ -345,6 +363,7 @@ class SqliteStore:
         if not found:
             raise no_such_run(run_id)
         row, held = run_row(found[0]), FoundRun.of(found[0]).held
+        self._keys[run_id] = found[0][0]
         granted = leases.claim(
             row.lease,
             run_id=run_id,
