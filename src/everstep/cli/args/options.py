@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 import click
@@ -18,14 +16,22 @@ from everstep import Host
 from everstep.cli.args.loading import UNWIRED, Spec, WaitServices, load_module
 from everstep.client.queries import Parameter
 from everstep.errors import BadRequest, RunNotFound, StoreMissing
+from everstep.on_demand import on_demand
 from everstep.runtime.events import Listener
+
+if TYPE_CHECKING:
+    import getpass
+    import shlex
+else:
+    getpass = on_demand("getpass")
+    shlex = on_demand("shlex")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_FILE = Path(".everstep/runs.db")
 SHORTEST_PREFIX = 4
-_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^/]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PASSWORD = r"(?<=://)([^/:@]*):[^/]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?"
+_URL = r"[A-Za-z][A-Za-z0-9+.-]*:"
 _PAGE = 1000
 _BY, _COMMENT = "by", "comment"
 
@@ -228,7 +234,7 @@ def path_in(url: str) -> Path | None:
 
 def url_of(store: str) -> str:
     """Return the URL of a store; a plain path is a SQLite file."""
-    return store if _URL.match(store) else f"sqlite:///{quote(store)}"
+    return store if re.match(_URL, store) else f"sqlite:///{quote(store)}"
 
 
 def where_else(command: str, *, store: str) -> str:
@@ -324,7 +330,7 @@ def command_line(*words: str, store: str | None = None, program: Sequence[str] =
 
 def without_password(store: str) -> str:
     """Return the name of a store as it may be shown."""
-    return _PASSWORD.sub(lambda found: found[1] or "", store)
+    return re.sub(_PASSWORD, lambda found: found[1] or "", store)
 
 
 def query_options(parameters: Sequence[Parameter], **defaults: Any) -> Callable[[F], F]:

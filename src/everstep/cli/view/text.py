@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +18,14 @@ from everstep.model.enums import Status
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    import json
     import pprint
     import shutil
     from tempfile import SpooledTemporaryFile
 
     from everstep.client.projection import RunAct
 else:
+    json = on_demand("json")
     pprint = on_demand("pprint")
     shutil = on_demand("shutil")
     SpooledTemporaryFile = on_demand("tempfile:SpooledTemporaryFile")

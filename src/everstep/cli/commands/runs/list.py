@@ -19,14 +19,21 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import STATUS_COLOURS, duration, moment, one_line, write_json
-from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
 from everstep.client.queries import RunsQuery, parameters_of
-from everstep.client.views import WaitInfo
-from everstep.codec.wire import wire
 from everstep.model.waits import WaitStatus
+from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
+    from everstep.client.views import WaitInfo
+    from everstep.codec.wire import wire
     from everstep.results import RunInfo
+else:
+    present = on_demand("everstep.cli.view.waits:present")
+    standing_of = on_demand("everstep.cli.view.waits:standing_of")
+    wait_json = on_demand("everstep.cli.view.waits:wait_json")
+    waits_of = on_demand("everstep.cli.view.waits:waits_of")
+    wire = on_demand("everstep.codec.wire:wire")
 
 
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
