@@ -23,6 +23,8 @@ MOST = 64 << 20
 CHECKPOINT_PAGES = 1000
 _PATIENCE = 16
 """Commits before it begins: a process that writes little should not pay for room it will not use."""
+_FIRST_COMMIT = 4
+"""How many times as long the log may be before the first commit of a client folds it."""
 _SPARE_FRAMES = 4
 _LOG_HEADER = 32
 _FRAME_HEADER = 24
@@ -44,11 +46,12 @@ class LogRoom:
     def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """Note how many pages the log holds. A hook replaces SQLite's own folding, so it is done here.
 
-        The first commit, often the claim of a run that is resumed, does not fold what others left in the log.
+        The first commit, often the claim of a run that is resumed, leaves it to the next one unless the log
+        is long: clients that make one commit each are not to let it grow for ever.
         """
         self._pages = pages
         self._commits += 1
-        if pages >= CHECKPOINT_PAGES and self._commits > 1:
+        if pages >= CHECKPOINT_PAGES * (1 if self._commits > 1 else _FIRST_COMMIT):
             # The commit has been made: a full disk or a busy reader must not make it look as if it had not.
             with suppress(apsw.Error):
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -15,7 +15,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.ports.store import Admission, Commit, Verdict
 from everstep.runtime.system import SystemClock
-from everstep.stores.sqlite.room import FIRST
+from everstep.stores.sqlite.room import CHECKPOINT_PAGES, FIRST, LogRoom
 from everstep.stores.sqlite.store import SqliteStore
 
 SOURCES = Path(__file__).parents[4] / "src"
@@ -126,6 +126,26 @@ os.kill(os.getpid(), 9)
     died = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert died.returncode == -9
     assert len(bodies(path)) == puts - 1
+
+
+def test_the_first_commit_of_a_client_folds_only_a_long_log(tmp_path: Path) -> None:
+    class Folding:
+        """Counts how often the log would be folded."""
+
+        folds = 0
+
+        def wal_checkpoint(self, *_: object) -> None:
+            self.folds += 1
+
+    store = SqliteStore(tmp_path / "runs.db", SystemClock())
+    room, folding = store._room, Folding()
+    assert room is not None
+    for pages, folds in ((CHECKPOINT_PAGES, 0), (CHECKPOINT_PAGES - 1, 0), (CHECKPOINT_PAGES, 1)):
+        room._on_commit(folding, "main", pages)  # type: ignore[arg-type]
+        assert folding.folds == folds
+    other = LogRoom(store._db, tmp_path / "runs.db")
+    other._on_commit(folding, "main", 4 * CHECKPOINT_PAGES)  # type: ignore[arg-type]
+    assert folding.folds == 2
 
 
 def test_a_commit_counts_even_if_the_log_cannot_be_folded(
