@@ -1,8 +1,9 @@
 """The work of `fleet_limit.py` through the queue of DBOS, by the Python that has it.
 
-Set up as its documentation says for many short workflows: async workflows and steps, a limit of
-concurrency a worker, a short interval of polling (0.1 s here, 1 s by default), a larger pool for the
-system database, no admin server. It counts from the first workflow on, so that its launch does not.
+Set up as its documentation says for many short workflows: async workflows and steps, a limit of concurrency
+a worker, a short interval of polling (0.02 s here, the quickest of those tried; 1 s by default), a larger
+pool for the system database, no admin server. It counts from the first workflow on, so that its launch does
+not.
 """
 
 import asyncio
@@ -84,7 +85,7 @@ def launch(url: str, executor: str, *, listens: bool = True, concurrency: int = 
     if not listens:
         DBOS.listen_queues([])
     DBOS.launch()
-    DBOS.register_queue(QUEUE, worker_concurrency=concurrency, polling_interval_sec=0.1)
+    DBOS.register_queue(QUEUE, worker_concurrency=concurrency, polling_interval_sec=0.02)
 
 
 def work(url: str, steps: int, concurrency: int, sign: str) -> None:
