@@ -23,6 +23,8 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
 
 def fits(value: object, hint: Any) -> bool:
     """False only if the value certainly is not what the hint says. Looks one level deep."""
+    if hint is Any:
+        return True
     origin = get_origin(hint)
     if origin is None:
         if hint is None or hint is type(None):
