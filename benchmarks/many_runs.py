@@ -1,20 +1,15 @@
-"""What pages, claims and metrics cost among many runs and many open waits.
+"""Runs and waits by the million for `benchmarks/sizes.py`; apart from it as tables are filled by SQL.
 
-    python benchmarks/many_runs.py URL [--runs 1000000] [--waits 100000]
-
-Fills an empty schema of PostgreSQL, or a new SQLite file, by SQL: a hundred runs first, then all of them. One
-in a thousand waits for a worker of a flow that is not asked for. Prints the median of each in ms, before and
-after.
+One run in eight waits for a worker of a flow that is not asked for; of the first tenth, the others wait for a
+timer.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from statistics import median
 from typing import Any
 
 from everstep.model.enums import Status
@@ -23,12 +18,13 @@ from everstep.ports.store import RunFilter, WaitFilter
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 
-FEW, HASH = 100, "0" * 64
+HASH = "0" * 64
+COUNTS = "counts, as /metrics asks"
 COLUMNS = "run_id, flow_id, flow_version, flow_hash, status, created_at, epoch"
 RUN = """
 'run-' || n,
-CASE WHEN n % 500 = 7 THEN 'rare' WHEN n % 1000 = 1 THEN 'other' ELSE 'flow' END, '1', '{hash}',
-CASE WHEN n % 1000 = 1 THEN 'running' WHEN n % 400 = 3 THEN 'failed' WHEN n <= {waits} THEN 'halted'
+CASE WHEN n % 40 = 7 THEN 'rare' WHEN n % 8 = 1 THEN 'other' ELSE 'flow' END, '1', '{hash}',
+CASE WHEN n % 8 = 1 THEN 'running' WHEN n % 40 = 3 THEN 'failed' WHEN n <= {waits} THEN 'halted'
      ELSE 'completed' END, n, 0
 """
 WAITS = """
@@ -50,7 +46,7 @@ def fill(url: str, first: int, last: int, waits: int) -> None:
 
         wait = WAIT.format(nothing="x''", due=due, no=0, yes=1)
         numbers = f"WITH RECURSIVE s (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last})"
-        with apsw.Connection(url.removeprefix("sqlite:///")) as file:
+        with apsw.Connection(url.removeprefix("sqlite:///").partition("?")[0]) as file:
             file.execute(f"{numbers} INSERT INTO runs (run_key, {COLUMNS}) SELECT n, {run} FROM s")
             file.execute(f"INSERT INTO waits ({WAITS}) SELECT {wait} FROM runs {new} AND status = 'halted'")
             file.execute(
@@ -86,7 +82,7 @@ def asked(store: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
             flows=[("flow", HASH)], new_owner=lambda: "me", ttl=timedelta(seconds=30), process=None, limit=32
         )
 
-    settled = iter(range(5, 100))
+    settled = (n for n in range(5, 100) if n % 8 != 1 and n % 40 != 3)
 
     def settle() -> Any:
         return store.settle(f"wait-{next(settled)}", by=SettledBy.ANSWER, answer=b"")
@@ -96,14 +92,15 @@ def asked(store: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
         "50 of a status": lambda: store.list(RunFilter(limit=50, status=Status.FAILED)),
         "50 of a flow": lambda: store.list(RunFilter(limit=50, flow_id="rare")),
         "claim beside a backlog of other flows": claim,
-        "counts, as /metrics asks": store.counts,
+        COUNTS: lambda: store.counts(),
         "50 open waits": lambda: store.waits(WaitFilter(status=WaitStatus.OPEN, limit=50)),
-        "next due timer": store.next_due,
+        "next due timer": lambda: store.next_due(),
         "settle a wait": settle,
     }
 
 
 async def measure(url: str) -> dict[str, float]:
+    """Return how long each takes in ms, the best of some times."""
     store: Any = open_store(url, SystemClock()).store
     found: dict[str, float] = {}
     for name, ask in asked(store).items():
@@ -112,7 +109,7 @@ async def measure(url: str) -> dict[str, float]:
             began = time.perf_counter()
             await ask()
             times.append(time.perf_counter() - began)
-        found[name] = median(times) * 1000
+        found[name] = min(times) * 1000
     await store.close()
     return found
 
@@ -121,22 +118,19 @@ async def make(url: str) -> None:
     await open_store(url, SystemClock()).store.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("url")
-    parser.add_argument("--runs", type=int, default=1_000_000)
-    parser.add_argument("--waits", type=int, default=100_000)
-    given = parser.parse_args()
-    asyncio.run(make(given.url))
-    fill(given.url, 1, FEW, given.waits)
-    few = asyncio.run(measure(given.url))
-    fill(given.url, FEW + 1, given.runs, given.waits)
-    many = asyncio.run(measure(given.url))
-    for name in few:
-        print(f"{name:40} {few[name]:8.2f} ms of {FEW}, {many[name]:8.2f} ms of {given.runs:,}")
+def among(url: str, runs: int) -> dict[str, float]:
+    """Fill an empty store with so many runs, and measure what is asked of it."""
+    asyncio.run(make(url))
+    fill(url, 1, runs, max(runs // 10, 100))
+    return asyncio.run(measure(url))
 
 
-if __name__ == "__main__":
-    main()
+def drop(url: str) -> None:
+    """Remove the schema that a URL names."""
+    import psycopg
+
+    from everstep.stores.postgres.address import read_address
+
+    at = read_address(url)
+    with psycopg.connect(at.url, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {at.schema} CASCADE".encode())
