@@ -162,6 +162,8 @@ def _grant(connection: Connection, at: PostgresAddress, before: dict[str, str]) 
     users = rows(connection, query, (f"{at.quoted_schema}.runs",))
     added = {name: kind for name, kind in _relations(connection, at).items() if name not in before}
     for user, rights in users:
+        # Each runs with the rights of its caller.
+        connection.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {at.quoted_schema} TO {user}".encode())
         for name, kind in added.items():
             if kind == "r":
                 connection.execute(f"GRANT {rights} ON {at.quoted_schema}.{name} TO {user}".encode())

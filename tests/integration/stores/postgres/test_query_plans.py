@@ -243,6 +243,43 @@ def test_a_group_reads_no_table_from_end_to_end_though_its_plans_were_made_while
     assert re.findall(r"Seq Scan on \w+", plans) == []
 
 
+@pytest.mark.parametrize("is_analysed", [False, True])
+def test_what_is_planned_while_tables_are_small_reads_no_more_when_they_are_large(
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch, is_analysed: bool
+) -> None:
+    """On one page of rows every index costs the same, and the plan that is made there is kept."""
+    with fresh_schema(postgres_server) as url:
+        bench = Workbench(url, monkeypatch, runs=0)
+        client = bench.client
+        for number in range(4):
+            client.admit(f"waiting-{number}", has_lease=False)
+            client.halted(f"halted-{number}", f"wait-{number}", due_in=-1)
+        if is_analysed:
+            bench.db.execute(f"analyze {bench.schema}.runs; analyze {bench.schema}.waits")
+        found: list[str] = []
+        claimed = bench.plans_of(lambda: found.extend(client.due(6)))
+        admitted = bench.plans_of(lambda: client.admit("another"))
+        client.close()
+        bench.db.close()
+    assert len(found) == 6
+    given = [plan for plan in claimed.split("Query Text: ") if re.match("SELECT array_agg|UPDATE", plan)]
+    assert len(given) == 4
+    whole = [line for plan in given for line in whole_scans(plan)]
+    assert whole == [], "\n".join(given)
+    taken = [plan for plan in admitted.split("Query Text: ") if "new.run_id" in plan]
+    assert len(taken) == 2
+    assert [line for plan in taken for line in whole_scans(plan)] == [], "\n".join(taken)
+
+
+def whole_scans(plan: str) -> list[str]:
+    """Return the scans of a plan that go by no key: all that is there is read, and most of it passed over."""
+    lines = plan.split("\n")
+    scans = [
+        number for number, line in enumerate(lines) if re.search(r"(Seq|Tid|Index|Index Only) Scan", line)
+    ]
+    return [lines[number] for number in scans if "Cond:" not in lines[number + 1]]
+
+
 def test_a_claim_meets_none_of_the_runs_that_wait_wake_or_expire_in_other_flows(crowded: Workbench) -> None:
     chain = crowded.fresh()
     crowded.client.release(chain.lease())

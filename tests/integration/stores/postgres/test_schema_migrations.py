@@ -24,6 +24,12 @@ from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit
 
 FROZEN = Path(__file__).with_name("schema_1.sql")
 HASH = "0" * 64
+RIGHTS = (
+    "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES",
+    "USAGE, SELECT ON ALL SEQUENCES",
+    "EXECUTE ON ALL FUNCTIONS",
+)
+"""What a worker's role is given, as the documentation says."""
 
 
 class OldClient:
@@ -228,29 +234,50 @@ def test_a_lease_outlives_the_upgrade(at_schema_1: str, old: OldClient) -> None:
         assert old.rows("renew", "run", 1, "old", int(TTL.total_seconds() * 1e6), None)
 
 
+@pytest.mark.parametrize("is_strict", [False, True], ids=["", "strict"])
+@pytest.mark.parametrize("known", range(1, len(migrations())))
 def test_a_worker_of_its_own_role_goes_on_after_the_owner_has_upgraded(
-    postgres_server: str, at_schema_1: str
+    postgres_server: str, new_postgres_url: str, known: int, is_strict: bool
 ) -> None:
-    """The owner makes and upgrades the tables, the worker has rights on those that were there."""
-    schema = read_address(at_schema_1).quoted_schema
+    """The owner makes and upgrades the tables, the worker has rights on those that were there.
+
+    Where things are strict, only a role that was named may call functions.
+    """
+    address = read_address(new_postgres_url)
+    schema = address.quoted_schema
     role = '"Hand of ' + schema.strip('"') + '"'
+    as_worker = new_postgres_url.replace("postgres@", f"{quote(role.strip(chr(34)), safe='')}@")
+    defaults = "ALTER DEFAULT PRIVILEGES {} EXECUTE ON FUNCTIONS {} PUBLIC"
     with psycopg.connect(postgres_server, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN".encode())
-        admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}".encode())
-        for what in ("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE, SELECT ON ALL SEQUENCES"):
-            admin.execute(f"GRANT {what} IN SCHEMA {schema} TO {role}".encode())
+
+        def say(*statements: str) -> None:
+            for statement in statements:
+                admin.execute(statement.encode())
+
+        say(f"CREATE ROLE {role} LOGIN", defaults.format("REVOKE", "FROM") if is_strict else "")
         try:
-            Host(at_schema_1).close()
-            user = quote(role.strip('"'), safe="")
-            with Host(at_schema_1.replace("postgres@", f"{user}@")) as host:
+            with connect(address) as db:
+                migrate(db, address, migrations()[:known])
+            say(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            for what in RIGHTS:
+                say(f"GRANT {what} IN SCHEMA {schema} TO {role}")
+            old = OldClient(as_worker)
+            old.admit("before")
+            Host(new_postgres_url).close()
+            assert old.step("before", 2) == "new"
+            old.admit("after", owner=None)
+            assert old.claim_due(1_893_456_000_000_000) == ["after", "before"]
+            old.db.close()
+            with Host(as_worker) as host:
                 host.start(flow, {"a": 1}, run_id="A1")
                 assert host.work([flow], until_idle=True).completed == 1
+                assert host.fleet.counts().runs == {"running": 2, "completed": 1}
                 host.retention.pin("A1", "kept")
                 host.retention.unpin("A1")
                 host.retention.erase("A1")
                 assert [gone.run_id for gone in host.retention.removed()] == ["A1"]
         finally:
-            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+            say(defaults.format("GRANT", "TO"), f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @node(output="b")

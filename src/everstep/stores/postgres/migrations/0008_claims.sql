@@ -26,6 +26,9 @@ END $$;
 -- Gives leases on runs that are as they were judged, in order, to as many owners. What another worker is about to take
 -- is passed over, and so is what one has driven, or taken over to a version that is not named, since it was looked at.
 -- Waits of these runs that are due are settled.
+--
+-- Every run is looked up by its key, and written where it was found, as are its waits, which no other may change while it
+-- is locked: a plan that was made while the tables were small, and is kept, must not read them from end to end.
 CREATE FUNCTION {schema}.claim_8(
     the_time bigint, keys bigint[], epochs bigint[], old_owners text[], deaths integer[], flows text[],
     new_owners text[], the_ttl bigint, the_process text
@@ -34,38 +37,46 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_has
 AS $$
 DECLARE
     locked bigint[];
+    places tid[];
     counted integer[];
+    due tid[];
 BEGIN
     the_time := coalesce(the_time, {schema}.now_1());
-    SELECT array_agg(found.run_key ORDER BY found.place), array_agg(found.takeovers ORDER BY found.place)
-    INTO locked, counted
+    -- A row is locked when it is met, and no more are met than there are owners.
+    SELECT array_agg(run_key), array_agg(place), array_agg(takeovers) INTO locked, places, counted
     FROM (
-        SELECT runs.run_key, judged.takeovers, judged.place
-        FROM unnest(keys, epochs, old_owners, deaths) WITH ORDINALITY
-             AS judged (run_key, epoch, owner, takeovers, place)
-        JOIN {schema}.runs ON runs.run_key = judged.run_key
-        WHERE runs.epoch = judged.epoch AND runs.owner IS NOT DISTINCT FROM judged.owner
-          AND (runs.expires_at IS NULL OR runs.expires_at <= the_time) AND runs.needs_repair IS NULL
-          AND runs.status IN ('running', 'halted') AND runs.flow_id || ' ' || runs.flow_hash = ANY (flows)
-          AND (runs.status = 'running' OR runs.signal IS NOT NULL OR EXISTS (
-                   SELECT FROM {schema}.waits WHERE waits.run_key = runs.run_key AND wake_at <= the_time))
-        ORDER BY judged.place LIMIT cardinality(new_owners) FOR NO KEY UPDATE OF runs SKIP LOCKED) AS found;
+        SELECT run.run_key, run.place, judged.takeovers
+        FROM unnest(keys, epochs, old_owners, deaths) AS judged (run_key, epoch, owner, takeovers), LATERAL (
+            SELECT r.run_key, r.ctid AS place FROM {schema}.runs AS r
+            WHERE r.run_key = judged.run_key AND r.epoch = judged.epoch AND r.owner IS NOT DISTINCT FROM judged.owner
+              AND (r.expires_at IS NULL OR r.expires_at <= the_time) AND r.needs_repair IS NULL
+              AND (r.status IN ('running', 'halted')) IS TRUE AND r.flow_id || ' ' || r.flow_hash = ANY (flows)
+              AND (r.status = 'running' OR r.signal IS NOT NULL
+                   OR (SELECT min(wake_at) FROM {schema}.waits WHERE waits.run_key = r.run_key) <= the_time)
+            FOR NO KEY UPDATE SKIP LOCKED) AS run
+        LIMIT cardinality(new_owners)) AS found;
     IF locked IS NULL THEN
         RETURN;
     END IF;
     PERFORM nextval('{schema}.changes');
-    UPDATE {schema}.waits
-    SET status = 'settled', settled_at = the_time, settled_by = 'clock',
-        wake_at = {schema}.wake_1(runs.status, 'settled', scheduler, due_at)
-    FROM {schema}.runs
-    WHERE runs.run_key = ANY (locked) AND waits.run_key = runs.run_key AND waits.status = 'open' AND scheduler = ''
-      AND due_at <= the_time;
+    SELECT array_agg(wait.place) INTO due
+    FROM unnest(locked) AS given (run_key), LATERAL (
+        SELECT w.ctid AS place FROM {schema}.waits AS w
+        WHERE w.run_key = given.run_key AND (w.status = 'open' AND scheduler = '' AND due_at <= the_time) IS TRUE
+        OFFSET 0) AS wait;
+    IF due IS NOT NULL THEN
+        UPDATE {schema}.waits
+        SET status = 'settled', settled_at = the_time, settled_by = 'clock',
+            wake_at = {schema}.wake_1((SELECT runs.status FROM {schema}.runs WHERE runs.run_key = waits.run_key),
+                                      'settled', scheduler, due_at)
+        WHERE waits.ctid = ANY (due);
+    END IF;
     RETURN QUERY
         UPDATE {schema}.runs
-        SET epoch = runs.epoch + 1, owner = given.owner, expires_at = the_time + the_ttl, process = the_process,
-            takeovers = given.takeovers, claimed_sequence = coalesce(
+        SET epoch = runs.epoch + 1, owner = new_owners[array_position(places, runs.ctid)],
+            expires_at = the_time + the_ttl, process = the_process,
+            takeovers = counted[array_position(places, runs.ctid)], claimed_sequence = coalesce(
                 (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key), 0)
-        FROM unnest(locked, counted, new_owners) AS given (run_key, takeovers, owner)
-        WHERE runs.run_key = given.run_key
+        WHERE runs.ctid = ANY (places)
         RETURNING runs.*;
 END $$;
