@@ -65,14 +65,22 @@ class Values(Mapping[str, Any]):
         self._prefix = prefix
         self._plan = plan
         self._homes = _homes(space) if plan.children else {}
+        self._read: dict[str, Any] = {}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        space, prefix, writers = self._space, self._prefix, self._plan.writers
         area = space.areas.get(prefix, {})
-        self._names = [name for name in area if name in plan.writers and not space.is_missed(name, prefix)]
-        self._children = [
+        return [name for name in area if name in writers and not space.is_missed(name, prefix)]
+
+    @cached_property
+    def _children(self) -> list[str]:
+        plan = self._plan
+        return [
             plan.paths[i]
             for i, child in plan.children.items()
             if not child.is_leaf and self._home(plan.paths[i])
         ]
-        self._read: dict[str, Any] = {}
 
     def _home(self, child: str) -> str | None:
         """Return where the values of the last visit to an inner flow are."""

@@ -15,14 +15,13 @@ class Books:
     __slots__ = ("breakers", "limits", "raised", "spent")
 
     def __init__(self, kept: Ledger | None = None) -> None:
-        kept = kept or Ledger()
-        self.spent: dict[str, Decimal] = dict(kept.spent)
+        self.spent: dict[str, Decimal] = {} if kept is None else dict(kept.spent)
         """What was spent, by name. What an attempt spent that failed later is spent all the same."""
-        self.limits: dict[str, Decimal] = dict(kept.limits)
+        self.limits: dict[str, Decimal] = {} if kept is None else dict(kept.limits)
         """The budgets as they were declared."""
-        self.raised: dict[str, Decimal] = dict(kept.raised)
+        self.raised: dict[str, Decimal] = {} if kept is None else dict(kept.raised)
         """By how much they were raised since."""
-        self.breakers: dict[str, BreakerAt] = dict(kept.breakers)
+        self.breakers: dict[str, BreakerAt] = {} if kept is None else dict(kept.breakers)
 
     def take(self, step: StepRecord) -> None:
         """Take a recorded step into account."""

@@ -68,7 +68,7 @@ class Scope:
         )
         """True inside an atomic flow: nothing of it is recorded."""
         self.versions: dict[str, int] = {}
-        self.missing = [len(names) for names in plan.required]
+        self.missing = plan.lacking.copy()
         self.visits = [0] * count
         self.attempts = [0] * count
         self.statuses: list[Status | None] = [None] * count

@@ -137,7 +137,7 @@ class Runs:
         flow = preflight(flow, self._services)
         if run_id is not None:
             check_run_id(run_id)
-        async with self._services.turn():
+        async with self._services.committer.turn:
             outcome = await self._run(flow, given, run_id)
         return await self._stay(outcome, flow) if wait else outcome
 
@@ -200,7 +200,7 @@ class Runs:
         `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to.
         """
         flow = preflight(flow, self._services)
-        async with self._services.turn():
+        async with self._services.committer.turn:
             outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
         return await self._stay(outcome, flow) if wait else outcome
 
@@ -210,7 +210,7 @@ class Runs:
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does: what has finished outlasts an outage."""
-        async with self._services.turn():
+        async with self._services.committer.turn:
             if row.status.is_final:
                 # Only a caller that names it reopens a run; a store that was raced gave it all the same.
                 self.keeper.drop(lease)

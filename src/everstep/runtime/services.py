@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -67,26 +66,6 @@ class Cleared(msgspec.Struct, frozen=True):
     """What it asked for."""
     ready: Flow | None
     """The flow as this host runs it, if not as it is."""
-
-
-class Turn:
-    """`async with` it a run is under way; others that are about to start are let be counted first."""
-
-    def __init__(self, committer: Committer, *, owns_loop: bool) -> None:
-        self._committer = committer
-        self._owns_loop = owns_loop
-
-    async def __aenter__(self) -> None:
-        self._committer.drives += 1
-        if not self._owns_loop:
-            try:
-                await asyncio.sleep(0)
-            except BaseException:
-                self._committer.drives -= 1
-                raise
-
-    async def __aexit__(self, *failed: object) -> None:
-        self._committer.drives -= 1
 
 
 class Services:
@@ -193,10 +172,6 @@ class Services:
     def link(self, token: str | None) -> str | None:
         """Return the page where a wait is answered, if this host knows its own address."""
         return None if token is None or self.base_url is None else f"{self.base_url}/w/{token}"
-
-    def turn(self) -> Turn:
-        """Return what counts a run among those under way."""
-        return Turn(self.committer, owns_loop=self.owns_loop)
 
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""

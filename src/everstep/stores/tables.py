@@ -92,7 +92,7 @@ class Rows(Generic[S]):
         return attrgetter(*self._fields)
 
     @cached_property
-    def _keep(self) -> list[tuple[Convert, str | None]]:
+    def _keep(self) -> list[tuple[Convert | None, str | None]]:
         keep = self._by_kind[0]
         return [(_keeping(c, keep), "" if c.is_blank else None) for c in self._table.columns]
 
@@ -103,7 +103,10 @@ class Rows(Generic[S]):
     def values(self, row: S) -> list[Any]:
         """Return what is kept of a row, in the order of its columns."""
         pairs = zip(self._take(row), self._keep, strict=True)
-        return [nothing if value is None else keep(value) for value, (keep, nothing) in pairs]
+        return [
+            nothing if value is None else value if keep is None else keep(value)
+            for value, (keep, nothing) in pairs
+        ]
 
     def kept(self, row: S) -> dict[str, Any]:
         """Return what is kept of a row, by the names of its columns."""
@@ -125,14 +128,11 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _value(member: StrEnum) -> str:
-    return member.value
-
-
-def _keeping(column: Column, keep: Converts) -> Convert:
+def _keeping(column: Column, keep: Converts) -> Convert | None:
+    """Return what makes of a value what is kept; none if it is kept as it is."""
     if issubclass(column.kind, StrEnum):
-        return _value
-    return keep.get(column.kind, to_int if column.kind is datetime else _same)
+        return str
+    return keep.get(column.kind, to_int if column.kind is datetime else None)
 
 
 def _reading(column: Column, read: Converts) -> Convert:

@@ -132,7 +132,7 @@ class Flow:
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
         self._guard(said.breakers)
-        self._complete_inputs: dict[frozenset[str], bool] = {}
+        self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
         self.original: Flow | None = None
@@ -297,11 +297,14 @@ class Flow:
             raise InputError(
                 f"flow {self.name!r} got {inputs!r} as inputs.", fix="Give a dict of names and values."
             )
-        wrong = [
-            *self._unknown_inputs(inputs),
-            *self._missing_inputs(inputs, channel or {}),
-            *self._mistyped_inputs(inputs),
-        ]
+        names = frozenset(inputs)
+        wrong: list[str] = []
+        if names not in self._complete_inputs:
+            wrong += self._unknown_inputs(inputs)
+            wrong += self._missing_inputs(inputs, channel or {})
+            if not wrong:
+                self._complete_inputs.add(names)
+        wrong += self._mistyped_inputs(inputs)
         if wrong:
             missing = [repr(name) for name in self.plan.unreachable_inputs(frozenset(inputs))]
             fix = f"Give {' and '.join(missing)}." if missing else ""
@@ -326,20 +329,15 @@ class Flow:
 
     def _missing_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any]) -> Iterable[str]:
         given = frozenset(inputs)
-        if self._complete_inputs.get(given):
-            return
         missing = self.plan.unreachable_inputs(given)
-        self._complete_inputs[given] = not missing
         if not missing and not self.plan.can_start(given):
-            self._complete_inputs[given] = False
             firsts = " or ".join(map(repr, sorted(self.plan.first_values(given))))
             given_first = f", or give a first value of {firsts}" if firsts else ""
             yield "No node can start: each waits to be chosen, or for another. " + (
                 f"Name where the loop begins with entry={given_first}."
             )
-        elif not missing and (unable := list(unbegun(self.plan, given))):
-            self._complete_inputs[given] = False
-            yield from unable
+        elif not missing:
+            yield from unbegun(self.plan, given)
         # An input that the flow does not know is guessed at where it is told of.
         names = [*(inputs.keys() & self.inputs), *self.plan.writers]
         for name, readers in missing.items():

@@ -179,6 +179,8 @@ class Plan:
             frozenset(p.source for p in n.params if p.required) - self.channelled[i]
             for i, n in enumerate(self.nodes)
         )
+        self.lacking = [len(names) for names in self.required]
+        """How many values each node needs before it can start."""
         self.needed_by: dict[str, tuple[int, ...]] = _gather(
             (name, i) for i, names in enumerate(self.required) for name in sorted(names)
         )
@@ -191,6 +193,8 @@ class Plan:
         """How many flows are inside each other."""
         self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
         """True if a node at any depth is effectful."""
+        self.has_asides = any(n.halts or n.announces or n.goes_on or n.expensive for n in nodes)
+        """True if a node here may wait, stream, or want a record of its own."""
         self.has_kept_at_once = any(
             n.is_kept_at_once or (n.inner is not None and n.inner.has_kept_at_once) for n in nodes
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
@@ -219,7 +218,7 @@ class Journal:
         now = self._services.clock.now()
         for draft in inputs:
             draft.is_lent = True
-        self.add(StepRecord(path=INPUTS, writes=tuple(d.written for d in inputs)), inputs)
+        self.add(StepRecord(path=INPUTS, writes=tuple([d.written for d in inputs])), inputs)
         if not self.writes:
             self._clear()
             return Verdict.ACCEPTED
@@ -391,7 +390,7 @@ class Journal:
         self._advance(record, commit, digest)
 
     def _judge(self, verdict: Verdict) -> None:
-        if verdict is Verdict.ACCEPTED:
+        if verdict is _ACCEPTED:
             return
         if verdict is Verdict.SIGNALLED:
             raise RunCancelled(f"run {self.run_id!r} was cancelled.")
@@ -471,7 +470,7 @@ class Journal:
                 partial(self._services.system.to_thread, self.elsewhere.stage, record, changes)
             )
         verdict = await self._deliver(record, commit, digest)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is _ACCEPTED:
             self._advance(record, commit, digest)
         elif self.elsewhere is not None:
             self.elsewhere.settle(record.checkpoint_id, is_written=False)
@@ -564,37 +563,37 @@ class Journal:
         If an earlier try went through and only its reply was lost, the store finds the record there. An
         owner that is cancelled while it is under way goes on from it all the same, if it was accepted.
         """
-
-        def note(verdict: Verdict) -> None:
-            if verdict is Verdict.ACCEPTED:
-                self._advance(record, commit, digest)
-
-        outbox = self.outbox
-        if outbox is not None:
-            deliver = partial(outbox.deliver, commit, lambda: self._try(commit, note))
+        put = partial(self._services.committer.put, commit, partial(self._note, record, commit, digest))
+        if self.outbox is not None:
+            deliver = partial(self.outbox.deliver, commit, put)
             # Both the store and the disk of this machine may be full.
             return await (self.persist(deliver) if self.endures else deliver())
-        return await self.persist(lambda: self._try(commit, note), at_stake=commit.admission is None)
+        try:
+            return await put()
+        except StoreUnavailable as error:
+            return await self.persist(put, at_stake=commit.admission is None, failed=error)
 
-    async def persist(self, ask: Callable[[], Awaitable[T]], *, at_stake: bool = True) -> T:
-        """Return what `ask` gives, asking a store that is out of reach or full as long as this drive may."""
+    def _note(self, record: CheckpointRecord, commit: Commit, digest: bytes, verdict: Verdict) -> None:
+        """Take note of a put whose owner was cancelled meanwhile."""
+        if verdict is _ACCEPTED:
+            self._advance(record, commit, digest)
+
+    async def persist(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        at_stake: bool = True,
+        failed: StoreUnavailable | None = None,
+    ) -> T:
+        """Return what `ask` gives, asking a store that is out of reach or full as long as this drive may.
+
+        `failed` is what came of asking just now.
+        """
         services = self._services
         if self.endures:
-            return await enduringly(services.clock, services.ids, services.weather, ask)
-        return await patiently(services.clock, ask, outage(services.store), at_stake=at_stake)
-
-    async def _try(self, commit: Commit, note: Callable[[Verdict], None]) -> Verdict:
-        services = self._services
-        if not services.committer.is_free():
-            return await services.committer.put(commit, note)
-        verdict = services.committer.write_here((commit,))[0]
-        if not services.owns_loop:
-            try:
-                await asyncio.sleep(0)  # others on this loop have waited for the disk
-            except asyncio.CancelledError:
-                note(verdict)
-                raise
-        return verdict
+            return await enduringly(services.clock, services.ids, services.weather, ask, failed)
+        pauses = outage(services.store)
+        return await patiently(services.clock, ask, pauses, at_stake=at_stake, failed=failed)
 
     def _drop_first(self, written: tuple[StepRecord, ...]) -> None:
         """Take what was written out of the buffer; more was added since."""

@@ -50,6 +50,29 @@ class _Queued:
         return self.outcome if isinstance(self.outcome, Verdict) else None
 
 
+class Turn:
+    """`async with` it a run is under way; others that are about to start are let be counted first.
+
+    One for all runs of a loop: it knows nothing of any.
+    """
+
+    def __init__(self, committer: Committer, *, owns_loop: bool) -> None:
+        self._committer = committer
+        self._owns_loop = owns_loop
+
+    async def __aenter__(self) -> None:
+        self._committer.drives += 1
+        if not self._owns_loop:
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                self._committer.drives -= 1
+                raise
+
+    async def __aexit__(self, *failed: object) -> None:
+        self._committer.drives -= 1
+
+
 class Committer:
     """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
 
@@ -62,6 +85,8 @@ class Committer:
         owns_loop: bool = True,
     ) -> None:
         self._store = store
+        self._owns_loop = owns_loop
+        self.turn = Turn(self, owns_loop=owns_loop)
         self._may_wait = owns_loop or not store.capabilities.remote
         """False if others run on this loop, whom a network that hangs would stop."""
         self._blocking = blocking
@@ -117,11 +142,16 @@ class Committer:
         self.is_busy = is_far or self._is_writing or self._latency > SLOW
 
     async def put(self, commit: Commit, note: Callable[[Verdict], None] | None = None) -> Verdict:
-        """Commit together with whatever else is ready by the time the store is free.
+        """Commit on the spot if nothing waits for this thread, else with all that is ready by then.
 
         A caller cancelled meanwhile is so once it is known how that ended, which `note` is told: it may
         take a lease.
         """
+        if self.is_free():
+            verdict = self.write_here((commit,))[0]
+            if not self._owns_loop:
+                await self._let_others(verdict, note)
+            return verdict
         loop = asyncio.get_running_loop()
         queued = _Queued(commit, loop.create_future())
         if not self._queue:
@@ -134,8 +164,17 @@ class Committer:
         try:
             return await queued.done
         except asyncio.CancelledError:
-            verdict = await queued.settled(loop)
-            if note is not None and verdict is not None:
+            settled = await queued.settled(loop)
+            if note is not None and settled is not None:
+                note(settled)
+            raise
+
+    async def _let_others(self, verdict: Verdict, note: Callable[[Verdict], None] | None) -> None:
+        """Give the loop its turn: others on it have waited for the disk."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if note is not None:
                 note(verdict)
             raise
 

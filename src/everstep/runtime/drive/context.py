@@ -42,3 +42,7 @@ class RunContext:
     def desk(self) -> ChannelDesk:
         """Its channel, for the nodes that use it."""
         return ChannelDesk(self.state, self.space, self.services.system)
+
+    def open_desk(self) -> ChannelDesk:
+        """Return the desk, made now unless it is."""
+        return self.desk

@@ -109,12 +109,8 @@ class Drive:
         """Find out once what need not be looked at with every step of this flow."""
         plan = flow.plan
         self._has_inner = bool(plan.children)
-        has_halts = bool(self._state.waits) or any(
-            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
-        )
-        self._is_plain = not (
-            plan.children or plan.meetings or has_halts or self._teller.is_heard or self._guards
-        )
+        has_asides = plan.children or plan.meetings or plan.has_asides
+        self._is_plain = not (has_asides or self._state.waits or self._teller.is_heard or self._guards)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
         """True if a call may have an effect, before which the run must be durable."""
@@ -362,7 +358,9 @@ class Drive:
         if self._may_act:
             await self._secure(calls)
         for call in calls:
-            self._begin(call)
+            call.started_at = self._clock.now()
+            if self._teller.is_heard:
+                self._teller.step_started(call)
             self._beside.start(call)
         self._beside.go()
 
@@ -394,7 +392,9 @@ class Drive:
         scope.start(i)
         if self._may_act:
             await self._secure([call])
-        self._begin(call)
+        call.started_at = self._clock.now()
+        if self._teller.is_heard:
+            self._teller.step_started(call)
         if call.error is not None or call.asks is not None:
             self._rest.finish(call)
         elif call.context is None and not call.node.is_async:
@@ -448,11 +448,6 @@ class Drive:
         """Buffer what a stream has yielded, to be written soon."""
         self._inner.note(call.scope, step, drafts)
         self._owing.owe(Trigger.INTERVAL)
-
-    def _begin(self, call: Call) -> None:
-        call.started_at = self._clock.now()
-        if self._teller.is_heard:
-            self._teller.step_started(call)
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.engine import decide, meetings
 from everstep.engine.keys import automatic_key, declared_key, must_announce
 from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputMissing, ValueUnreadable
 from everstep.graph.author.channel import RESULT_SUFFIX, Channel
 from everstep.graph.author.node import Node
@@ -102,6 +103,21 @@ def key_types(scope: Scope) -> Mapping[str, Any] | None:
     return found
 
 
+def _missed(space: ValueSpace) -> frozenset[str]:
+    """Return the whole names of the transient values that this process has not made."""
+    return frozenset(
+        prefix + name
+        for prefix, area in space.areas.items()
+        for name in area
+        if space.is_missed(name, prefix)
+    )
+
+
+def _due_visits(state: RunState) -> frozenset[tuple[str, int]]:
+    """Return the visits that are due, each by the path and the number of it."""
+    return frozenset((scope.path_of(i), scope.visits[i] + 1) for scope in state.scopes() for i in scope.due)
+
+
 class Preparer:
     """Makes calls ready."""
 
@@ -117,19 +133,10 @@ class Preparer:
         self._space = space = run.space
         self._spending = spending
         self._guards = guards
-        self._arguments = Arguments(space, lambda: run.desk)
-        self._missed = {
-            prefix + name
-            for prefix, area in (space.areas.items() if state.total else ())
-            for name in area
-            if space.is_missed(name, prefix)
-        }
+        self._arguments = Arguments(space, run.open_desk)
+        self._missed = _missed(space) if state.total else frozenset[str]()
         """Transient values lost with an earlier process."""
-        self._taken_up = frozenset(
-            (scope.path_of(i), scope.visits[i] + 1)
-            for scope in (state.scopes() if state.steps else ())
-            for i in scope.due
-        )
+        self._taken_up = _due_visits(state) if state.steps else frozenset[tuple[str, int]]()
         """The visits at which a run that was under way is taken up."""
         self.has_announced = False
         """True if calls were announced and that may not be durable yet."""

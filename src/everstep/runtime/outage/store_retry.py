@@ -29,19 +29,24 @@ async def patiently(
     within: timedelta | None = None,
     *,
     at_stake: bool = False,
+    failed: StoreUnavailable | None = None,
 ) -> T:
     """Return what `ask` gives, asking a few times more while the store is unavailable.
 
     A store may take long to say so; `within` is how long after the first time it is asked again at all. For
     room in a store that is full, only those wait who have something `at_stake`: work that was done.
+    `failed` is what came of the first time, if it was asked already.
     """
     begun = clock.now()
     for pause in pauses:
         try:
+            if failed is not None:
+                raise failed
             return await ask()
         except StoreUnavailable as error:
             is_late = within is not None and clock.now() - begun > within
             if is_late or (isinstance(error, StoreNotWritable) and not at_stake):
                 raise
             await clock.sleep_until(clock.now() + pause)
+            failed = None
     return await ask()

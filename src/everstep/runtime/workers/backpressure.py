@@ -52,13 +52,25 @@ def pause(failures: int, chance: float) -> float:
     return longest * (0.5 + chance / 2)
 
 
-async def enduringly(clock: Clock, ids: Ids, weather: Weather, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` gives, however long the store is unavailable. It must be safe to ask twice."""
+async def enduringly(
+    clock: Clock,
+    ids: Ids,
+    weather: Weather,
+    ask: Callable[[], Awaitable[T]],
+    failed: StoreUnavailable | None = None,
+) -> T:
+    """Return what `ask` gives, however long the store is unavailable. It must be safe to ask twice.
+
+    `failed` is what came of the first time, if it was asked already.
+    """
     failures = 0
     while True:
         try:
+            if failed is not None:
+                raise failed
             answer = await ask()
         except StoreUnavailable as error:
+            failed = None
             failures += 1
             weather.broke("commit", error)
             await clock.sleep_until(clock.now() + timedelta(seconds=pause(failures, ids.chance())))

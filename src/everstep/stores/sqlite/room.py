@@ -27,6 +27,7 @@ _FIRST_COMMIT = 4
 """How many times as long the log may be before the first commit of a client folds it."""
 _SPARE_FRAMES = 4
 _LOG_HEADER = 32
+_OK = apsw.SQLITE_OK
 _FRAME_HEADER = 24
 
 
@@ -41,6 +42,8 @@ class LogRoom:
         self._length = 0
         self._pages = 0
         self._commits = 0
+        self.is_short = False
+        """True if the next commits would make the file longer."""
         connection.set_wal_hook(self._on_commit)
 
     def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
@@ -55,18 +58,16 @@ class LogRoom:
             # The commit has been made: a full disk or a busy reader must not make it look as if it had not.
             with suppress(apsw.Error):
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
-        return apsw.SQLITE_OK
-
-    def is_short(self) -> bool:
-        """True if the next commits would make the file longer."""
-        return self._commits >= _PATIENCE and self._length < self._used() + _SPARE_FRAMES * self._frame
+        if self._commits >= _PATIENCE:
+            self.is_short = self._length < self._used() + _SPARE_FRAMES * self._frame
+        return _OK
 
     def _used(self) -> int:
         return _LOG_HEADER + self._pages * self._frame
 
     def extend(self) -> None:
         """Write zeros behind the end of the file. If that cannot be done now, commits just stay slower."""
-        self._commits = 0
+        self._commits, self.is_short = 0, False
         with suppress(apsw.Error, OSError):
             transact(self._connection, self._write_zeros, end="ROLLBACK")
 

@@ -119,6 +119,8 @@ class SqliteStore:
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}
         """The newest record this client wrote to each run, so that its base need not be looked up."""
+        self._waitless: set[str] = set()
+        """Runs that this client admitted and of which it wrote every record, none of them with a wait."""
         self._known_flows: set[str] = set()
         self._renewals: apsw.Connection | None = None
         self._renewing = threading.Lock()
@@ -147,7 +149,7 @@ class SqliteStore:
                 verdicts = [self._put_one(commits[0])]
             else:
                 verdicts = self._in_transaction(partial(self._put_each, commits))
-            if self._room is not None and self._room.is_short():
+            if self._room is not None and self._room.is_short:
                 self._room.extend()
             return verdicts
         except BaseException as error:
@@ -167,10 +169,10 @@ class SqliteStore:
         if key is None:
             return Verdict.UNKNOWN_RUN
         position = key * SPAN + sequence
-        if self._heads.get(run_id) != (sequence - 1, commit.base) and not self._is_at(
-            position - 1, commit.base
-        ):
-            return self._diagnose(commit, key, position)
+        if self._heads.get(run_id) != (sequence - 1, commit.base):
+            self._waitless.discard(run_id)
+            if not self._is_at(position - 1, commit.base):
+                return self._diagnose(commit, key, position)
         self._put_record(
             self._put_sql,
             (
@@ -187,6 +189,7 @@ class SqliteStore:
             return self._diagnose(commit, key, position)
         self._heads[run_id] = (sequence, commit.checkpoint_id)
         if commit.waits or commit.closed:
+            self._waitless.discard(run_id)
             self._waits.take(key, commit)
         if commit.status is not None:
             self._change_status(commit, key, commit.status)
@@ -200,9 +203,10 @@ class SqliteStore:
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         is_over = gives_back(status)
-        values = (key, status.value, to_int(commit.ended_at), is_over, answers_signal(status))
+        values = (key, str(status), to_int(commit.ended_at), is_over, answers_signal(status))
         self._db.execute(self._sql["change_status"], values)
-        self._waits.follow(key, status)
+        if commit.run_id not in self._waitless:
+            self._waits.follow(key, status)
         if is_over:
             self._forget(commit.run_id)
 
@@ -213,11 +217,13 @@ class SqliteStore:
         """Drop what this client remembers: it may have been rolled back."""
         self._keys.clear()
         self._heads.clear()
+        self._waitless.clear()
         self._known_flows.clear()
 
     def _forget(self, run_id: str) -> None:
         self._heads.pop(run_id, None)
         self._keys.pop(run_id, None)
+        self._waitless.discard(run_id)
 
     def _diagnose(self, commit: Commit, key: int, position: int) -> Verdict:
         """Say why a put was refused. One that is already there was accepted; its reply was lost."""
@@ -247,10 +253,12 @@ class SqliteStore:
         if a.flow_hash not in self._known_flows:
             db.execute(sql["keep_blueprint"], (a.flow_hash, packed_structure(a.blueprint)))
             self._known_flows.add(a.flow_hash)
-        self._keys[commit.run_id] = key
+        self._remember(commit.run_id, key)
         self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
         if commit.waits or commit.closed:
             self._waits.take(key, commit)
+        else:
+            self._waitless.add(commit.run_id)
         if commit.status not in (None, Status.RUNNING):
             self._change_status(commit, key, commit.status)
         return Verdict.ACCEPTED
@@ -273,11 +281,16 @@ class SqliteStore:
             found = rows(self._db, self._sql["run_key"], (run_id,))
             if not found:
                 return None
-            if len(self._keys) > 10_000:
-                self._keys.clear()
-                self._heads.clear()
-            key = self._keys[run_id] = found[0][0]
+            key = found[0][0]
+            self._remember(run_id, key)
         return key
+
+    def _remember(self, run_id: str, key: int) -> None:
+        if len(self._keys) > 10_000:
+            self._keys.clear()
+            self._heads.clear()
+            self._waitless.clear()
+        self._keys[run_id] = key
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):

@@ -69,6 +69,16 @@ class Waits(Suite):
         row = client.row("run")
         assert (row.status, row.lease) == (Status.HALTED, None)
 
+    def test_a_wait_that_another_client_opened_is_closed_with_the_run(
+        self, clients: Callable[[], Client]
+    ) -> None:
+        first, second = clients(), clients()
+        chain = first.admit("run")
+        first.accept(chain, chain.following())
+        second.accept(chain, chain.following(waits=(chain.wait("w"),)))
+        first.accept(chain, chain.final())
+        assert first.wait("w").status is WaitStatus.CLOSED
+
     def test_a_refused_put_opens_and_closes_no_wait(self, client: Client) -> None:
         chain = client.admit("run")
         client.accept(chain, chain.following(waits=(chain.wait("kept"),)))
