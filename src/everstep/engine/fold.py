@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from everstep.engine import meetings
 from everstep.engine.scope import Scope
-from everstep.graph.author.unknown_effects import SETTLE
 from everstep.graph.compile.loops import bits
 from everstep.model.enums import OnError, Status
 from everstep.model.records import QueuedTask, StepRecord
+from everstep.model.waits import SETTLE
 
 _UNDER_WAY = frozenset({Status.RUNNING, Status.RETRYING, Status.HALTED})
 """What a step says of a visit that goes on."""

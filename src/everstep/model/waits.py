@@ -8,6 +8,8 @@ import msgspec
 
 UNSAID: Final = object()
 """Stands for a value that was not given."""
+SETTLE: Final = "settle"
+"""The kind of the wait with which an operator says what became of an effect."""
 TIME_TO_TELL = timedelta(seconds=30)
 """Grace period before a sweep sends the notification."""
 

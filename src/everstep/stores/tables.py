@@ -182,7 +182,7 @@ RUN_COLUMNS = (*RUNS.names, *Held._fields)
 """What an INSERT of a run names besides its key."""
 
 
-class FoundRun(NamedTuple):
+class FoundRun(msgspec.Struct, frozen=True):
     """A row of runs as `SELECT run_key, RUN_COLUMNS, ...` finds it."""
 
     key: int

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.errors import ProbeFailed
 from everstep.graph.author.wait_options import Wait
+from everstep.model.waits import SETTLE
 
 if TYPE_CHECKING:
     from everstep.graph.author.node import Node
-
-SETTLE = "settle"
-"""The kind of the wait with which an operator settles an effect."""
 
 
 @dataclass(frozen=True, slots=True)

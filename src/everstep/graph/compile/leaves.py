@@ -6,14 +6,15 @@ An atomic flow is one step, so it is one leaf; of a map its function is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import END, Gate, Node
 from everstep.graph.compile.plan import Plan
 
 
-class Leaf(NamedTuple):
+class Leaf(msgspec.Struct, frozen=True):
     """A node that is a step of its own."""
 
     path: str
@@ -83,7 +84,7 @@ class _Part:
         for i, n in enumerate(self._plan.nodes):
             k = self._places[i]
             if tasks and n.context_param is not None and isinstance(k, int):
-                self._leaves.nodes[k] = self._leaves.nodes[k]._replace(tasks=tasks)
+                self._leaves.nodes[k] = msgspec.structs.replace(self._leaves.nodes[k], tasks=tasks)
 
     def _connect(self) -> None:
         plan = self._plan

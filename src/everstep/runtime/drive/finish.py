@@ -18,11 +18,11 @@ from everstep.errors import (
     ProbeFailed,
     ValueNotStorable,
 )
-from everstep.graph.author.unknown_effects import SETTLE
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import may_be_transient
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
+from everstep.model.waits import SETTLE
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace

@@ -14,9 +14,9 @@ from everstep.errors import EverstepError, InputMissing, ValueUnreadable
 from everstep.graph.author.channel import RESULT_SUFFIX, Channel
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Place, not_here, refused_at_call
-from everstep.graph.author.unknown_effects import for_an_operator, probing
 from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, call_anywhere, give_context, soon
@@ -24,8 +24,12 @@ from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.guards.spending import Spending
 
 if TYPE_CHECKING:
+    from everstep.graph.author.unknown_effects import for_an_operator, probing
     from everstep.runtime.drive.channel import ChannelDesk
     from everstep.runtime.guards.budgets import Guards
+else:
+    for_an_operator = on_demand("everstep.graph.author.unknown_effects:for_an_operator")
+    probing = on_demand("everstep.graph.author.unknown_effects:probing")
 
 
 class Arguments:

@@ -16,7 +16,6 @@ from everstep.engine.state import START, RunState
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
-from everstep.graph.author.unknown_effects import SETTLE
 from everstep.graph.compile.loops import reachable
 from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
@@ -24,7 +23,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import StepRecord
 from everstep.model.shapes import shown
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.model.waits import SETTLE, SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal

@@ -21,12 +21,11 @@ from everstep.errors import (
     WaitNotFound,
     WaitSettled,
 )
-from everstep.graph.author.unknown_effects import SETTLE
 from everstep.model.acts import Act, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
-from everstep.model.waits import UNSAID, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import SETTLE, UNSAID, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.outage.outbox import drain, waits_here
 from everstep.runtime.outage.store_retry import patiently

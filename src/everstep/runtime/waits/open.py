@@ -18,7 +18,6 @@ from everstep.codec.schema import schema_of, shaped
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
 from everstep.graph.author.guards import BUDGET, GuardWait
 from everstep.graph.author.node import Node
-from everstep.graph.author.unknown_effects import SETTLE
 from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, Wait
 from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
@@ -26,7 +25,7 @@ from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.records import WAIT, StepRecord
-from everstep.model.waits import SettledBy, WaitOpened, WaitRow
+from everstep.model.waits import SETTLE, SettledBy, WaitOpened, WaitRow
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked
