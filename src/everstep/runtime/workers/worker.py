@@ -478,9 +478,9 @@ class Worker:
         if self._failures:
             await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
             return
-        due = await self._next_due()
-        began = clock.monotonic()
         has_room = self._is_open_to_work = self._has_room()
+        due = await self._next_due() if has_room else None  # a full worker waits for one of its runs to end
+        began = clock.monotonic()
         while not self._stopping.is_set():
             now = clock.monotonic()
             if has_room and now - self._glanced_at >= GLANCE:
