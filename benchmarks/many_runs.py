@@ -20,6 +20,8 @@ from everstep.runtime.system import SystemClock
 
 HASH = "0" * 64
 COUNTS = "counts, as /metrics asks"
+BATCH = 20_000
+"""How many runs are put into PostgreSQL at once."""
 COLUMNS = "run_id, flow_id, flow_version, flow_hash, status, created_at, epoch"
 RUN = """
 'run-' || n,
@@ -54,6 +56,10 @@ def fill(url: str, first: int, last: int, waits: int) -> None:
                 f"SELECT (run_key << 32) + 1, 'c' || run_key, 1, x'00' FROM runs {new}"
             )
         return
+    _fill_postgres(url, run, due, first, last)
+
+
+def _fill_postgres(url: str, run: str, due: str, first: int, last: int) -> None:
     import psycopg
 
     from everstep.stores.postgres.address import read_address
@@ -61,17 +67,21 @@ def fill(url: str, first: int, last: int, waits: int) -> None:
     at = read_address(url)
     s, wait = at.schema, WAIT.format(nothing="''", due=due, no="false", yes="true")
     with psycopg.connect(at.url, autocommit=True) as db:
-        for query in (
-            # A trigger would keep the plan that suits a hundred runs, and read all of them for each new one.
-            "SET enable_seqscan = off",
-            f"INSERT INTO {s}.runs ({COLUMNS}) SELECT {run} FROM generate_series({first}, {last}) AS n",
-            f"INSERT INTO {s}.waits ({WAITS}) SELECT {wait} FROM {s}.runs {new} AND status = 'halted'",
-            f"INSERT INTO {s}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body) "
-            f"SELECT run_key, 1, 'c' || run_key, true, '' FROM {s}.runs {new}",
-            f"VACUUM ANALYZE {s}.runs",
-            f"VACUUM ANALYZE {s}.waits",
-        ):
-            db.execute(query.encode())
+        # A trigger would keep the plan that suits a hundred runs, and read all of them for each new one.
+        db.execute("SET enable_seqscan = off")
+        for start in range(first, last + 1, BATCH):
+            end = min(start + BATCH - 1, last)
+            these = f"FROM {s}.runs WHERE run_key BETWEEN {start} AND {end}"
+            for query in (
+                f"INSERT INTO {s}.runs ({COLUMNS}) SELECT {run} FROM generate_series({start}, {end}) AS n",
+                f"INSERT INTO {s}.waits ({WAITS}) SELECT {wait} {these} AND status = 'halted'",
+                f"INSERT INTO {s}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body) "
+                f"SELECT run_key, 1, 'c' || run_key, true, '' {these}",
+                f"VACUUM {s}.tallies",  # as the server does by itself while runs come one by one
+            ):
+                db.execute(query.encode())
+        for table in ("runs", "waits", "checkpoints"):
+            db.execute(f"VACUUM ANALYZE {s}.{table}".encode())
 
 
 def asked(store: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
@@ -100,15 +110,16 @@ def asked(store: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
 
 
 async def measure(url: str) -> dict[str, float]:
-    """Return how long each takes in ms, the best of some times."""
+    """Return how long each takes in ms, the best of some times; in SQLite, of the processor."""
     store: Any = open_store(url, SystemClock()).store
+    now = time.process_time if url.startswith("sqlite") else time.perf_counter
     found: dict[str, float] = {}
     for name, ask in asked(store).items():
         times = []
         for _ in range(21):
-            began = time.perf_counter()
+            began = now()
             await ask()
-            times.append(time.perf_counter() - began)
+            times.append(now() - began)
         found[name] = min(times) * 1000
     await store.close()
     return found

@@ -4,7 +4,7 @@
 
 Each section measures the same work at two or three sizes. The exponent is log(t2/t1) / log(n2/n1) between
 the last two: 0 is flat, 1 is linear. Times are of the processor and the best of a few, so that they hold on
-a busy machine; those of `runs` and `postgres` are waited for. Memory is by how much a process of its own
+a busy machine; what `postgres` takes is waited for. Memory is by how much a process of its own
 grows. Without `--long` the sizes are small, so that all of it takes less than a minute. `postgres` needs a
 server, on which it makes schemas of its own and drops them.
 
@@ -303,7 +303,9 @@ def state(n: int) -> dict[str, float]:
     """Tiny steps of a run that has so many bytes of other values."""
     return {
         "a step beside one large value": tiny_steps({"big": "x" * n}),
-        "a step beside many of 1 kB": tiny_steps({f"v{k}": "x" * 1000 for k in range(n // 1000)}),
+        "a step beside many of 50 kB": tiny_steps(
+            {f"v{k}": str(k).zfill(50_000) for k in range(n // 50_000)}
+        ),
     }
 
 
@@ -417,7 +419,7 @@ SECTIONS: dict[str, Section] = {
     ),
     "state": Section(
         state,
-        {"a step beside one large value": ("µs", FLAT), "a step beside many of 1 kB": ("µs", FLAT)},
+        {"a step beside one large value": ("µs", FLAT), "a step beside many of 50 kB": ("µs", FLAT)},
         (50_000, 500_000, 2_000_000),
         (500_000, 5_000_000, 50_000_000),
     ),

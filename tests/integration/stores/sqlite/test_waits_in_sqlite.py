@@ -91,6 +91,10 @@ def test_a_narrowed_listing_reads_what_it_is_narrowed_to(path: Path, index: str)
     assert index == "runs_by_lease" or not [step for step in steps if "TEMP B-TREE" in step]
 
 
+def test_open_waits_are_counted_without_those_that_are_closed(path: Path) -> None:
+    assert "SEARCH waits USING INDEX waits_unclosed" in plan_of(path, read_queries()["open_waits_by_kind"])[0]
+
+
 def test_a_listing_of_everything_is_known_to_read_the_whole_table(path: Path) -> None:
     assert plan_of(path, read_queries()["waits"])[0] == "SCAN waits"
 
