@@ -89,6 +89,41 @@ def threads(source: Source) -> Iterator[str]:
             yield f"{source.at(node.lineno)}: run_in_executor(None) uses the loop's threads; give it a pool"
 
 
+UNDERSTANDS = "model/shapes.py"
+
+
+def half_understood(source: Source) -> Iterator[str]:
+    """A type is handed to msgspec while a module loads, or by `understood`: threads may do so at once."""
+    if source.path == UNDERSTANDS or source.layer in {"cli", "testing"}:
+        return
+    origins = import_origins(source)
+    for function in source.nodes:
+        if not isinstance(function, (*FUNCTIONS, ast.Lambda)):
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call):
+                continue
+            kind = handed_to_msgspec(node, origins)
+            if isinstance(kind, ast.Name) and kind.id[:1] in "_ABCDEFGHIJKLMNOPQRSTUVWXYZ":
+                yield f"{source.at(node.lineno)}: write understood({kind.id})"
+
+
+PLAIN = {"UUID", "Decimal", "Annotated", "Any"}
+
+
+def handed_to_msgspec(node: ast.Call, origins: dict[str, str]) -> ast.expr | None:
+    """Return the type that a call gives to msgspec to read."""
+    name = full_name(node.func, origins)
+    given = next((keyword.value for keyword in node.keywords if keyword.arg == "type"), None)
+    if name.startswith("msgspec.") and name.endswith(".Decoder"):
+        given = given or (node.args[0] if node.args else None)
+    elif name == "msgspec.convert":
+        given = given or (node.args[1] if len(node.args) > 1 else None)
+    elif not (name.startswith("msgspec.") and name.endswith(".decode")):
+        return None
+    return None if isinstance(given, ast.Name) and given.id in PLAIN else given
+
+
 def is_default_pool(node: ast.Call) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr="run_in_executor"), args=[ast.Constant(value=None), *_]):
@@ -239,6 +274,7 @@ def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 Check = Callable[[Source], Iterator[str]]
 
 CHECKS: list[Check] = [
+    half_understood,
     drawers,
     time_and_chance,
     threads,
@@ -279,6 +315,9 @@ def function_of(lines: int) -> str:
         (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(1)"),
         (time_and_chance, "runtime/a.py", "import secrets\nx = secrets.token_hex()"),
         (threads, "runtime/a.py", "import threading\nx = threading.Lock()"),
+        (half_understood, "codec/a.py", "import msgspec\ndef f(): return msgspec.convert(x, Act)"),
+        (half_understood, "codec/a.py", "import msgspec\ndef f(): return msgspec.msgpack.Decoder(_Act)"),
+        (half_understood, "codec/a.py", "import msgspec\ndef f(): return msgspec.json.decode(x, type=Act)"),
         (threads, "runtime/drive/a.py", "from threading import Thread\nThread(target=f).start()"),
         (threads, "runtime/a.py", "from queue import SimpleQueue\nx = SimpleQueue()"),
         (threads, "runtime/a.py", "import time\nx = time.monotonic()"),

@@ -21,6 +21,7 @@ from msgspec.structs import force_setattr, replace
 from everstep.codec.payload import LEFT_OUT, body_of
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.records import SCHEMA_VERSION, CheckpointRecord, Stored, Written
+from everstep.model.shapes import understood
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -48,12 +49,12 @@ _anything = msgspec.msgpack.Decoder()
 
 @cache
 def _headers() -> msgspec.msgpack.Decoder[CheckpointRecord]:
-    return msgspec.msgpack.Decoder(CheckpointRecord)
+    return msgspec.msgpack.Decoder(understood(CheckpointRecord))
 
 
 @cache
 def _envelopes() -> msgspec.msgpack.Decoder[_Envelope]:
-    return msgspec.msgpack.Decoder(_Envelope)
+    return msgspec.msgpack.Decoder(understood(_Envelope))
 
 
 class OpenRecord(msgspec.Struct, frozen=True):
@@ -238,24 +239,26 @@ def _newer(where: str, version: int) -> IncompatibleVersion:
 
 
 def _read_version_1(header: bytes) -> CheckpointRecord:
-    record = msgspec.convert(_spelled_headers().decode(header), CheckpointRecord, from_attributes=True)
+    record = msgspec.convert(
+        _spelled_headers().decode(header), understood(CheckpointRecord), from_attributes=True
+    )
     return replace(record, version=1)
 
 
 def read_channel_entry(entry: bytes) -> tuple[tuple[Written, ...], list[bytes]]:
     """Return the values of a channel that 0.1 kept beside its chain, and their payloads."""
     writes, payloads = _spelled_entries().decode(entry)
-    return msgspec.convert(writes, tuple[Written, ...], from_attributes=True), payloads
+    return msgspec.convert(writes, understood(tuple[Written, ...]), from_attributes=True), payloads
 
 
 @cache
 def _spelled_headers() -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(_spelled_out(CheckpointRecord))
+    return msgspec.msgpack.Decoder(understood(_spelled_out(CheckpointRecord)))
 
 
 @cache
 def _spelled_entries() -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(_spelled_out(tuple[tuple[Written, ...], list[bytes]]))
+    return msgspec.msgpack.Decoder(understood(_spelled_out(tuple[tuple[Written, ...], list[bytes]])))
 
 
 def _spelled_out(hint: Any) -> Any:

@@ -15,6 +15,7 @@ import msgspec.inspect as mi
 
 from everstep.codec.complaints import Json, complaints
 from everstep.errors import AnswerInvalid
+from everstep.model.shapes import understood
 
 __all__ = ["closed", "complaints", "converted", "schema_of", "shaped"]
 
@@ -77,6 +78,14 @@ def shaped(value: Json, kind: Any) -> Any:
         ) from None
 
 
+def _known(kind: Any) -> Any:
+    """Return a type as msgspec knows it, or as it is where only a value tells what to say of it."""
+    try:
+        return understood(kind)
+    except (TypeError, NameError, ValueError):
+        return kind
+
+
 def converted(value: Json, kind: Any) -> Any:
     """Return a JSON value as an instance of a type, or raise a `ValueError` that says what does not fit.
 
@@ -84,7 +93,7 @@ def converted(value: Json, kind: Any) -> Any:
     member that fits counts; what is no type that JSON could stand for takes every value as it is.
     """
     try:
-        return msgspec.convert(value, kind, str_keys=True, dec_hook=_made)
+        return msgspec.convert(value, _known(kind), str_keys=True, dec_hook=_made)
     except msgspec.ValidationError:
         raise
     except TypeError:  # how msgspec says that it does not know a type, or cannot tell its members apart

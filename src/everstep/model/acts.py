@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from everstep.errors import BadRequest
-from everstep.model.shapes import HIDDEN, OrNull
+from everstep.model.shapes import HIDDEN, OrNull, understood
 
 LONGEST_NAME = 200
 """Characters of a name."""
@@ -95,6 +95,6 @@ def _act_in(text: str) -> Act | None:
     if not line or not last.startswith("{"):
         return None
     try:
-        return msgspec.json.decode(last, type=Act)
+        return msgspec.json.decode(last, type=understood(Act))
     except (msgspec.DecodeError, ValueError):
         return None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
+import msgspec
 from msgspec import Meta
+
+K = TypeVar("K")
 
 HOW: Final = "shown"
 """Where the type of a field says how it is shown."""
@@ -40,3 +46,32 @@ class shown(property):  # noqa: N801  # used as a decorator, as `property` is
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         super().__init__(read)
+
+
+_looking = threading.Lock()
+
+
+def _understood(kind: Any) -> Any:
+    with _looking:
+        msgspec.msgpack.Decoder(kind)
+    return kind
+
+
+def _free_lock() -> None:
+    global _looking
+    _looking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_lock)
+
+if TYPE_CHECKING:
+
+    def understood(kind: type[K]) -> type[K]:
+        """Return a type once msgspec knows all about it.
+
+        It looks at the types of a struct when that is first read, and a second thread that reads one
+        meanwhile gets what is half made, which ends the process. So a type is handed to msgspec only like
+        this: `Decoder(understood(Record))`, `msgspec.convert(found, understood(Record))`.
+        """
+else:
+    understood = lru_cache(maxsize=1024)(_understood)

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 
 from everstep.errors import BadRequest, TooLarge, TooSlow
+from everstep.model.shapes import understood
 
 DEEPEST = 100
 """How many levels a JSON body may have."""
@@ -142,7 +143,7 @@ async def read_struct(request: Request, limit: int, shape: type[T], *, is_requir
 def converted(body: Any, shape: type[T]) -> T:
     """Return JSON as a struct, or say what is wrong with it and what there is."""
     try:
-        return msgspec.convert(body, shape)
+        return msgspec.convert(body, understood(shape))
     except msgspec.ValidationError as error:
         fields = ", ".join(f'"{f.encode_name}"' for f in msgspec.structs.fields(shape))
         raise BadRequest(f"the body does not fit: {error}.", fix=f"Send an object of {fields}.") from None

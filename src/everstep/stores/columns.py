@@ -9,6 +9,7 @@ import msgspec
 from everstep.errors import StateCorrupted, ValueNotStorable
 from everstep.model.leases import Process, WorkerRow
 from everstep.model.removal import Removal
+from everstep.model.shapes import understood
 from everstep.ports.restoring import WholeRun
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +37,7 @@ def process_text(process: Process | None) -> str | None:
 def read_worker(said: bytes, seen_at: int) -> WorkerRow:
     """Read what a worker said of itself, and when."""
     try:
-        worker = msgspec.json.decode(said, type=WorkerRow)
+        worker = msgspec.json.decode(said, type=understood(WorkerRow))
         return msgspec.structs.replace(worker, seen_at=to_time(seen_at))
     except (msgspec.DecodeError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"the row of a worker was altered: {error}.") from error
@@ -45,7 +46,7 @@ def read_worker(said: bytes, seen_at: int) -> WorkerRow:
 def read_removal(said: bytes) -> Removal:
     """Read a line of the log of what went."""
     try:
-        return msgspec.json.decode(said, type=Removal)
+        return msgspec.json.decode(said, type=understood(Removal))
     except (msgspec.DecodeError, TypeError) as error:
         raise StateCorrupted(f"the log of what went was altered: {error}.") from error
 

@@ -19,6 +19,7 @@ import msgspec
 
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
+from everstep.model.shapes import understood
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, to_int, to_time
@@ -174,7 +175,9 @@ class Held(NamedTuple):
         if self.owner is None:
             return None
         owner = self.owner if text is None else text(self.owner)
-        process = None if self.process is None else msgspec.json.decode(self.process, type=Process)
+        process = (
+            None if self.process is None else msgspec.json.decode(self.process, type=understood(Process))
+        )
         return Lease(run_id, owner, self.epoch, to_time(self.expires_at) or EPOCH, process, self.takeovers)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import msgspec
@@ -83,3 +85,42 @@ def test_unknown_fields_of_a_later_release_are_passed_over() -> None:
         unseal(msgspec.msgpack.encode([version, digest, kept, wider, payloads]), "it", b"before", "c1").record
         == record()
     )
+
+
+_READERS = """
+import threading, time
+import msgspec._utils as inside
+from everstep.codec import records
+from everstep.model.enums import Trigger
+from everstep.model.records import CheckpointRecord
+from datetime import UTC, datetime
+
+whole = {"keyframe": True, "run_id": "r", "flow_id": "f", "flow_hash": "h", "metadata": {"a": 1}}
+record = CheckpointRecord(
+    checkpoint_id="a", sequence=1, trigger=Trigger.STEP, created_at=datetime.now(UTC), **whole
+)
+body, _ = records.seal(record, b"", [])
+look = inside._get_class_mro_and_typevar_mappings
+
+def slowly(kind):  # a thread that looks at the types loses its turn, as it may at any time
+    found = look(kind)
+    time.sleep(0.002)
+    return found
+
+def read(after):
+    time.sleep(after)
+    records.unseal(body, "x", b"", "a")
+
+inside._get_class_mro_and_typevar_mappings = slowly
+readers = [threading.Thread(target=read, args=(k / 200,)) for k in range(4)]
+for reader in readers:
+    reader.start()
+for reader in readers:
+    reader.join()
+print("read")
+"""
+
+
+def test_threads_may_read_their_first_record_at_the_same_time() -> None:
+    done = subprocess.run([sys.executable, "-c", _READERS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr

@@ -27,6 +27,7 @@ from everstep.codec.tags import Refused
 from everstep.codec.values import pickled, unpickled
 from everstep.errors import BadRequest, BundleInvalid, IncompatibleVersion
 from everstep.graph.author.flow import Flow
+from everstep.model.shapes import understood
 from everstep.runtime.bundles.new_file import NewFile, sync_folder
 
 SCHEMA = "1.0"
@@ -334,7 +335,7 @@ def _read_meta(base: Path) -> _Meta:
     try:
         said = msgspec.json.decode(data)
         check_schema(said.get("schema_version") if isinstance(said, dict) else None, path)
-        return msgspec.json.decode(data, type=_Meta)
+        return msgspec.json.decode(data, type=understood(_Meta))
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise _invalid(path, str(error)) from error
 

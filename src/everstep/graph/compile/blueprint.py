@@ -15,6 +15,7 @@ from everstep.graph.author.wiring import Join, JoinKind, JoinSpec, MemberSpec, P
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError
+from everstep.model.shapes import understood
 
 
 class _Group(msgspec.Struct):
@@ -56,7 +57,7 @@ class _Blueprint(msgspec.Struct):
 
 def plan_of(blueprint: bytes) -> Plan:
     """Build a plan without bodies."""
-    return _plan(msgspec.json.decode(blueprint, type=_Blueprint))
+    return _plan(msgspec.json.decode(blueprint, type=understood(_Blueprint)))
 
 
 def read_plan(blueprint: bytes, flow_id: str) -> Plan:
@@ -73,7 +74,7 @@ def _plan(shape: _Blueprint) -> Plan:
 
 
 def _node_of(said: Mapping[str, Any]) -> Node:
-    node = _core_of(msgspec.convert(said, _NodeShape))
+    node = _core_of(msgspec.convert(said, understood(_NodeShape)))
     if not said.keys() <= STRUCTURE:
         node.extension = {name: data for name, data in said.items() if name not in STRUCTURE}
     return node

@@ -30,6 +30,7 @@ from everstep.graph.compile.blueprint import plan_of
 from everstep.graph.compile.plan import hash_of
 from everstep.model.bundles import BUNDLE_FORMAT, BUNDLE_VERSION, MANIFEST, BundledRun, Manifest
 from everstep.model.records import SCHEMA_VERSION, ArtifactRef, CheckpointRecord
+from everstep.model.shapes import understood
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import RunRow, StoredRecord
@@ -331,13 +332,13 @@ class _Checking:
 
     def _decode(self, data: bytes, kind: type[T], name: str) -> T:
         try:
-            return msgspec.json.decode(data, type=kind)
+            return msgspec.json.decode(data, type=understood(kind))
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise self._invalid(f"{name} cannot be read: {error}") from error
 
     def _unpack(self, data: bytes, name: str) -> list[RawRecord]:
         try:
-            return msgspec.msgpack.decode(data, type=list[RawRecord])
+            return msgspec.msgpack.decode(data, type=understood(list[RawRecord]))
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise self._invalid(f"{name} cannot be read: {error}") from error
 

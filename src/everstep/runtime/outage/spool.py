@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from everstep.errors import StateCorrupted, StoreError, StoreNotWritable
+from everstep.model.shapes import understood
 from everstep.ports.store import Commit
 
 _encoder = msgspec.msgpack.Encoder()
@@ -31,7 +32,7 @@ SUFFIX = ".spool"
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[Commit]:
-    return msgspec.msgpack.Decoder(Commit)
+    return msgspec.msgpack.Decoder(understood(Commit))
 
 
 class _Frame(msgspec.Struct, frozen=True):

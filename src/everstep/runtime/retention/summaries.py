@@ -14,7 +14,7 @@ from everstep.model.acts import Act, split_act
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL
 from everstep.model.removal import Tombstone
-from everstep.model.shapes import Instant
+from everstep.model.shapes import Instant, understood
 from everstep.ports.store import RunRow
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
@@ -112,7 +112,7 @@ def encode(summary: RunSummary) -> bytes:
 
 
 def decode(said: bytes) -> RunSummary:
-    return msgspec.json.decode(said, type=RunSummary)
+    return msgspec.json.decode(said, type=understood(RunSummary))
 
 
 def _cost(folded: Rehydrated) -> float:

@@ -25,6 +25,7 @@ from everstep.model.acts import Act, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
+from everstep.model.shapes import understood
 from everstep.model.waits import SETTLE, UNSAID, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.outage.outbox import drain, waits_here
@@ -309,7 +310,7 @@ def who_settled(row: WaitRow) -> Act | None:
     kept = msgspec.json.decode(row.details).get(_ACT)
     if kept is not None:
         with suppress(msgspec.ValidationError):
-            return msgspec.convert(kept, Act)
+            return msgspec.convert(kept, understood(Act))
     if row.kind != "approval" or row.settled_by is not SettledBy.ANSWER or row.answer is None:
         return None
     said = msgspec.json.decode(row.answer)  # as earlier releases kept it

@@ -12,6 +12,7 @@ from everstep.engine.commits import answers_signal, closes_waits, first_row, giv
 from everstep.errors import StateCorrupted
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
+from everstep.model.shapes import understood
 from everstep.model.waits import WaitChange, WaitRow
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.tables import Converts, Rows, RowTable
@@ -162,7 +163,7 @@ def _lease(run_id: str, row: Hash) -> Lease | None:
         row[b"owner"].decode(),
         int(row[b"epoch"]),
         moment(row[b"expires"]),
-        msgspec.json.decode(process, type=Process) if process is not None else None,
+        msgspec.json.decode(process, type=understood(Process)) if process is not None else None,
         int(row.get(b"takeovers", 0)),
     )
 

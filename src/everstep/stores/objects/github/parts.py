@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from everstep.errors import StateCorrupted
+from everstep.model.shapes import understood
 
 LARGEST = 10 * 1024 * 1024
 """Bytes in one file; GitHub takes no file above a hundred megabytes."""
@@ -63,7 +64,7 @@ def parts_of(name: str, content: bytes) -> PartList | None:
     if not is_list(content):
         return None
     try:
-        found = msgspec.json.decode(content, type=PartList)
+        found = msgspec.json.decode(content, type=understood(PartList))
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise _altered(name, f"its list of parts cannot be read: {error}") from error
     if any(not part.path.startswith(f"{name}{BESIDE}/") for part in found.parts):
