@@ -107,15 +107,34 @@ class SqliteDueRuns:
                 found.setdefault(key, []).append(runs)
             if way is not None and len(first) == _LOOK + limit:
                 crowds.add(way)
-        for way, flow_id in product(sorted(crowds), flows):
+        ways = [(way, flow_id) for way, flow_id in product(sorted(crowds), flows)]
+        self._walk_all(ways, found, cursors, bindings, limit, room, walks)
+        if not found and any(walk.is_dry for walk in walks):
+            # What is due may lie behind all the lanes that were passed: to say that nothing is, pass them all.
+            walks.clear()
+            self._walk_all(ways, found, cursors, bindings, limit, room, walks, gives_up=False)
+        return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
+
+    def _walk_all(
+        self,
+        ways: Iterable[tuple[str, str]],
+        found: dict[LaneKey, list[Found]],
+        cursors: ExitStack,
+        bindings: Bindings,
+        limit: int,
+        room: Room,
+        walks: list[_Walk],
+        *,
+        gives_up: bool = True,
+    ) -> None:
+        for way, flow_id in ways:
             for priority in self._priorities(way, flow_id):
-                walk = _Walk((way, flow_id, priority), limit)
+                walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up)
                 walks.append(walk)
                 for group, more in self._walk(walk, cursors, bindings, room):
                     found.setdefault((priority, flow_id, group), []).extend(more)
                 if len(walk.met) == limit:
                     break
-        return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
 
     def _first(self, kind: str, bindings: Bindings, most: int) -> list[tuple[Any, ...]]:
         with closing(self._db.cursor()) as cursor:
@@ -183,15 +202,16 @@ class SqliteDueRuns:
 class _Walk:
     """One way from group to group: what it passed, and where it met due runs."""
 
-    def __init__(self, way: Way, limit: int) -> None:
+    def __init__(self, way: Way, limit: int, *, gives_up: bool = True) -> None:
         self.way = way
         self.limit = limit
+        self._gives_up = gives_up
         self.passed: list[str] = []
         self.met: list[str] = []
 
     @property
     def is_dry(self) -> bool:
-        return len(self.passed) - len(self.met) >= _DRY
+        return len(self.passed) - len(self.met) >= (_DRY if self._gives_up or self.met else _TOP)
 
 
 def _next_text(text: str) -> str:

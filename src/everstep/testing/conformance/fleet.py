@@ -199,6 +199,17 @@ class Quotas(Suite):
         assert client.due(1, quotas=quotas) == ["low"]
         assert client.due(1, quotas=quotas) == []
 
+    @pytest.mark.parametrize("crowd", [accept, halt])
+    def test_many_groups_of_another_version_hide_no_run(
+        self, client: Client, crowd: Callable[..., None]
+    ) -> None:
+        for number in range(client.crowd(260)):
+            crowd(client, [f"newer {number}"], flow_hash="1" * 64, traits=Traits(group=f"tenant {number:03}"))
+        client.clock.advance(1)
+        crowd(client, ["ours"], traits=Traits(group="zebra"))
+        assert client.due(5) == ["ours"]
+        assert client.due(5) == []
+
     def test_a_flow_that_is_full_hides_no_other(self, client: Client) -> None:
         quotas = {"full": Quota(running=1)}
         for number in range(client.crowd(300)):
