@@ -49,6 +49,8 @@ QUICK = 0.005
 """The same just after a run was claimed or ended, as more is likely to come; a second later it is `TICK`."""
 GLANCE = 1.0
 """Seconds between two looks at whether another worker of this machine died, which costs no query either."""
+MEET = 5.0
+"""Seconds between two looks at which other workers are on this machine."""
 POLL = 5.0
 """Seconds between two looks for what no write tells of: leases that ran out."""
 SWEEP = 60.0
@@ -143,6 +145,7 @@ class Worker:
         """When a run was last claimed or ended."""
         self._glanced_at = 0.0
         """When it last looked whether another worker of this machine died."""
+        self._met_at = -MEET
         self._looked_at = services.time.now()
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""
@@ -487,6 +490,9 @@ class Worker:
                 self._glanced_at, self._has_lost_neighbour = now, self._takeover.has_lost_neighbour()
                 if self._has_lost_neighbour:
                     return
+                if now - self._met_at >= MEET:
+                    self._met_at = now
+                    await self._meet()
             left = POLL - (now - began)
             if due is not None:
                 left = min(left, (due - self._services.time.now()).total_seconds())
@@ -531,16 +537,21 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits of these flows whose opener died before it could, and see which workers are near."""
+        """Tell of waits of these flows whose opener died before it could."""
         services = self._services
         try:
             for name in self._limits:
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
-            await self._takeover.meet_neighbours()
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
+
+    async def _meet(self) -> None:
+        try:
+            await self._takeover.meet_neighbours()
+        except StoreError as error:
+            self._weather.broke("other workers", error)
 
     async def _drain(self) -> None:
         """Bring what waits on this machine to the store, before a claim makes it stale."""

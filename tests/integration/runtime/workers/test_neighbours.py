@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from everstep import Flow, Status, node
 from everstep.client.host import AsyncHost
 from everstep.model.leases import Process, WorkerRow
 from everstep.runtime.system import ProcFs
-from everstep.runtime.workers.worker import GLANCE, SWEEP
+from everstep.runtime.workers.worker import GLANCE, MEET
 from everstep.testing import ManualClock
 
 DAY = timedelta(days=1)
@@ -35,7 +36,8 @@ def process_of(pid: int) -> Process:
     return msgspec.structs.replace(me, pid=pid, started=int(fields[19]))
 
 
-def test_the_runs_of_a_worker_that_dies_are_taken_over_by_its_neighbour(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comes", ["first", "later"])
+def test_the_runs_of_a_worker_that_dies_are_taken_over_by_its_neighbour(tmp_path: Path, comes: str) -> None:
     """No lease runs out and no sweep comes round: the clock stands still but for the glances."""
     clock = ManualClock()
     assert ProcFs().is_here(process_of(os.getpid()))
@@ -56,15 +58,18 @@ def test_the_runs_of_a_worker_that_dies_are_taken_over_by_its_neighbour(tmp_path
                     started_at=clock.now(),
                     process=other,
                 )
-                await store.report(row, DAY)
                 await store.lease("R", owner="neighbour", ttl=DAY, process=other)
                 worker = host.worker([FLOW])
+                if comes == "first":
+                    await store.report(row, DAY)
                 working = asyncio.ensure_future(worker.run())
-                await glances(clock, 5)
+                await glances(clock, 2)
+                await store.report(row, DAY)
+                await glances(clock, int(MEET / GLANCE) + 2)
                 assert worker.stats.claimed == 0
                 neighbour.kill()
                 neighbour.wait()
-                for _ in range(int(SWEEP / GLANCE / 2)):
+                for _ in range(int(MEET)):
                     await glances(clock, 1)
                     if worker.stats.completed:
                         break
