@@ -323,13 +323,32 @@ def _machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}"
 
 
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, from 1 on")
+    return int(text)
+
+
+def _program(text: str) -> str:
+    if shutil.which(text) is None:
+        raise argparse.ArgumentTypeError(f"there is no program {text!r}")
+    return text
+
+
+def _folder(text: str) -> Path:
+    folder = Path(text)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
+    return folder
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "scripts/bench",
         description="Measure everstep beside its peers and the raw store, and say what moved against the "
         "committed table. Ratios are formed within a round; measure on a quiet machine.",
     )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="measure N times (default: 3)")
+    parser.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="measure N times (default: 3)")
     parser.add_argument("--quick", action="store_true", help="leave out what takes long; one round")
     parser.add_argument(
         "--only", type=_names, default=[], metavar="W1,W3", help=f"only these lines: {_known_lines()}"
@@ -338,9 +357,9 @@ def _arguments() -> argparse.Namespace:
         "--systems", type=_systems, default=list(ALL), metavar="A,B", help=f"only these: {', '.join(ALL)}"
     )
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, with the tests' own server")
-    parser.add_argument("--python", metavar="PATH", help="another Python, for all systems")
+    parser.add_argument("--python", type=_program, metavar="PATH", help="another Python, for all systems")
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="keep the stores on this disk (default: .bench)"
+        "--dir", type=_folder, metavar="DIR", help="keep the stores on this disk (default: .bench)"
     )
     parser.add_argument("--save", action="store_true", help="make this the committed table")
     told = parser.parse_args()

@@ -135,3 +135,14 @@ def test_what_happens_now_and_then_is_not_of_each_step() -> None:
     assert figure_of("syncs", {"log": 6.1, "fdatasync": 0.05}) == 6
     assert figure_of("statements", {"SELECT 1": 0.5}) == 0.5
     assert figure_of("calls", {"f": 6.1}) == 6.1
+
+
+@pytest.mark.parametrize("kind", ["statements", "syncs", "round trips"])
+def test_what_is_added_to_every_fourth_put_is_found_all_the_same(kind: str) -> None:
+    known: Costs = {"w1 on sqlite": {kind: {"log": 1.0, "room": 0.1}}}
+    told = Budgets("3.11", {"w1 on sqlite": {kind: Budget(1, "step", "0", "")}})
+    assert check({"w1 on sqlite": {kind: {"log": 1.0, "room": 0.2}}}, told, known) == []
+    for more in ({"log": 1.25, "room": 0.1}, {"log": 1.0, "room": 0.1, "another": 0.25}):
+        [trouble] = check({"w1 on sqlite": {kind: more}}, told, known)
+        assert trouble.is_above
+        assert "+0.25" in str(trouble)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from everstep.errors import StoreError, StoreUnavailable
+
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
@@ -61,6 +63,11 @@ class Gathered(Generic[K, T]):
             found = await self._ask(list(waiting))
             answers = [found[key] for key in waiting]
         except BaseException as error:
+            if len(waiting) > 1 and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
+                # One of them cannot be asked; the others must not suffer for it.
+                for key, future in waiting.items():
+                    await self._answer({key: future})
+                return
             for future in waiting.values():
                 future.set_exception(error)
                 future.exception()  # taken note of, also if its caller was cancelled

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from everstep.errors import StoreError, StoreUnavailable
 from everstep.stores.threads import Gathered
 
 
@@ -44,3 +45,25 @@ def test_what_the_store_raises_everyone_who_asked_hears(error: BaseException) ->
         raise error
 
     assert [type(found) for found in ask(Gathered(failing), "a", "b")] == [type(error)] * 2
+
+
+def test_a_question_that_cannot_be_asked_leaves_the_others_their_answers() -> None:
+    async def lengths(keys: list[str]) -> dict[str, int]:
+        if "bad" in keys:
+            raise StoreError("out of range.")
+        return {key: len(key) for key in keys}
+
+    first, second, third = ask(Gathered(lengths), "a", "bad", "cc")
+    assert (first, third) == (1, 2)
+    assert isinstance(second, StoreError)
+
+
+def test_a_store_that_cannot_be_reached_is_asked_once() -> None:
+    asked = []
+
+    async def silent(keys: list[str]) -> dict[str, int]:
+        asked.append(keys)
+        raise StoreUnavailable("no answer.")
+
+    assert all(isinstance(answer, StoreUnavailable) for answer in ask(Gathered(silent), "a", "b"))
+    assert asked == [["a", "b"]]

@@ -110,7 +110,7 @@ class SqliteDueRuns:
         ways = [(way, flow_id) for way, flow_id in product(sorted(crowds), flows)]
         self._walk_all(ways, found, cursors, bindings, limit, room, walks)
         if not found and any(walk.is_dry for walk in walks):
-            # What is due may lie behind all the lanes that were passed: to say that nothing is, pass them all.
+            # What is due may lie behind the lanes that were passed: to say that nothing is, pass them all.
             walks.clear()
             self._walk_all(ways, found, cursors, bindings, limit, room, walks, gives_up=False)
         return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
