@@ -139,10 +139,11 @@ def test_what_happens_now_and_then_is_not_of_each_step() -> None:
 
 @pytest.mark.parametrize("kind", ["statements", "syncs", "round trips"])
 def test_what_is_added_to_every_fourth_put_is_found_all_the_same(kind: str) -> None:
-    known: Costs = {"w1 on sqlite": {kind: {"log": 1.0, "room": 0.1}}}
+    calls = {"calls": {"f": 1.0}}
+    known: Costs = {"w1 on sqlite": {kind: {"log": 1.0, "room": 0.1}, **calls}}
     told = Budgets("3.11", {"w1 on sqlite": {kind: Budget(1, "step", "0", "")}})
-    assert check({"w1 on sqlite": {kind: {"log": 1.0, "room": 0.2}}}, told, known) == []
+    assert check({"w1 on sqlite": {kind: {"log": 1.0, "room": 0.2}, **calls}}, told, known) == []
     for more in ({"log": 1.25, "room": 0.1}, {"log": 1.0, "room": 0.1, "another": 0.25}):
-        [trouble] = check({"w1 on sqlite": {kind: more}}, told, known)
+        [trouble] = check({"w1 on sqlite": {kind: more, **calls}}, told, known)
         assert trouble.is_above
         assert "+0.25" in str(trouble)

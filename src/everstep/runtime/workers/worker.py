@@ -143,9 +143,8 @@ class Worker:
         """True while it rests and has room."""
         self._busy_at = 0.0
         """When a run was last claimed or ended."""
-        self._glanced_at = 0.0
-        """When it last looked whether another worker of this machine died."""
-        self._met_at = -MEET
+        self._glanced_at, self._met_at = 0.0, -MEET
+        """When it last looked whether another worker of this machine died, and which there are."""
         self._looked_at = services.time.now()
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""

@@ -107,34 +107,38 @@ class SqliteDueRuns:
                 found.setdefault(key, []).append(runs)
             if way is not None and len(first) == _LOOK + limit:
                 crowds.add(way)
-        ways = [(way, flow_id) for way, flow_id in product(sorted(crowds), flows)]
-        self._walk_all(ways, found, cursors, bindings, limit, room, walks)
-        if not found and any(walk.is_dry for walk in walks):
-            # What is due may lie behind the lanes that were passed: to say that nothing is, pass them all.
-            walks.clear()
-            self._walk_all(ways, found, cursors, bindings, limit, room, walks, gives_up=False)
+        if crowds:
+            for key, more in self._crowded(cursors, bindings, crowds, flows, limit, room, walks, not found):
+                found.setdefault(key, []).extend(more)
         return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
 
-    def _walk_all(
+    def _crowded(
         self,
-        ways: Iterable[tuple[str, str]],
-        found: dict[LaneKey, list[Found]],
         cursors: ExitStack,
         bindings: Bindings,
+        crowds: set[str],
+        flows: Collection[str],
         limit: int,
         room: Room,
         walks: list[_Walk],
-        *,
-        gives_up: bool = True,
-    ) -> None:
-        for way, flow_id in ways:
-            for priority in self._priorities(way, flow_id):
-                walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up)
-                walks.append(walk)
-                for group, more in self._walk(walk, cursors, bindings, room):
-                    found.setdefault((priority, flow_id, group), []).extend(more)
-                if len(walk.met) == limit:
-                    break
+        is_first: bool,
+    ) -> list[tuple[LaneKey, list[Found]]]:
+        """Return the lanes with due runs that are met on the ways through crowds."""
+        found: list[tuple[LaneKey, list[Found]]] = []
+        # What is due may lie behind the lanes that were passed: to say that nothing is, pass them all.
+        for gives_up in (True, False) if is_first else (True,):
+            for way, flow_id in product(sorted(crowds), flows):
+                for priority in self._priorities(way, flow_id):
+                    walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up)
+                    walks.append(walk)
+                    for group, more in self._walk(walk, cursors, bindings, room):
+                        found.append(((priority, flow_id, group), more))
+                    if len(walk.met) == limit:
+                        break
+            if found or not any(walk.is_dry for walk in walks):
+                break
+            walks.clear()
+        return found
 
     def _first(self, kind: str, bindings: Bindings, most: int) -> list[tuple[Any, ...]]:
         with closing(self._db.cursor()) as cursor:
