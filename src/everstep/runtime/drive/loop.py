@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
@@ -50,6 +50,8 @@ else:
 
 log = logging.getLogger("everstep")
 _OF_ITS_OWN = (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION)
+Pending = Coroutine[Any, Any, None] | None
+"""What is still to be awaited; none if all of it was done on the spot."""
 _AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
 """Triggers of checkpoints that wait for no other step."""
 _STEP, _COMPLETED = Trigger.STEP, Status.COMPLETED
@@ -109,7 +111,8 @@ class Drive:
         """Find out once what need not be looked at with every step of this flow."""
         plan = flow.plan
         self._has_inner = bool(plan.children)
-        has_asides = plan.children or plan.meetings or plan.has_asides
+        is_counted = flow.auto_checkpoint is not None and not self._policy.every_step
+        has_asides = plan.children or plan.meetings or plan.has_asides or is_counted
         self._is_plain = not (has_asides or self._state.waits or self._teller.is_heard or self._guards)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
@@ -211,7 +214,8 @@ class Drive:
             if ready:
                 is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
                 if is_alone and not state.waits:  # a call on this thread keeps answers waiting
-                    await self._run_alone(*ready[0])
+                    if (running := self._run_alone(*ready[0])) is not None:
+                        await running
                 else:
                     await self._start_together(ready)
                     if len(self._beside.calls) > 1 or not self._finished:
@@ -227,8 +231,8 @@ class Drive:
                 break
             if state.waits and self._waiting.is_time():
                 await self._take_answers()
-            if self._finished:
-                await self._absorb()
+            if self._finished and (writing := self._absorb()) is not None:
+                await writing
 
     async def _take_answers(self) -> bool:
         """Let the visits whose waits are settled go on; false if there are none."""
@@ -320,7 +324,8 @@ class Drive:
             if self._owing.trigger is not None and self._beside.calls:
                 await self._owing.pay()
             await self._wait(None)
-            await self._absorb()
+            if (writing := self._absorb()) is not None:
+                await writing
         if self._owing.has_news:
             await self._owing.pay()
         if self.failure is None and self._state.waits:
@@ -386,12 +391,27 @@ class Drive:
             self._owing.owe(Trigger.BEFORE_EFFECT)
             await self._owing.pay()
 
-    async def _run_alone(self, scope: Scope, i: int) -> None:
+    # What follows does its work on the spot if nothing has to be waited for, else returns what to await: to
+    # await what does not wait costs a step as much as a few calls.
+
+    def _run_alone(self, scope: Scope, i: int) -> Pending:
         """Run the only ready node with as few detours as its kind allows."""
-        call = self._preparer.at_once(scope, i) or await self._prepare(scope, i)
+        call = self._preparer.at_once(scope, i)
+        if call is None or self._may_act:
+            return self._run_prepared(scope, i, call)
+        scope.start(i)
+        return self._run_call(call)
+
+    async def _run_prepared(self, scope: Scope, i: int, call: Call | None) -> None:
+        """Run a node before which there is more to do than to gather what it reads."""
+        call = call or await self._prepare(scope, i)
         scope.start(i)
         if self._may_act:
             await self._secure([call])
+        if (running := self._run_call(call)) is not None:
+            await running
+
+    def _run_call(self, call: Call) -> Pending:
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
@@ -400,15 +420,18 @@ class Drive:
         elif call.context is None and not call.node.is_async:
             # It can spend nothing, and nothing else happens while it holds the loop.
             if call.stream is not None or call.node.timeout or not self._services.may_hold_loop:
-                await self._run_beside(call)
-            else:
-                self._call_here(call)
+                return self._run_beside(call)
+            self._call_here(call)
         else:
-            self._spending.alone = call
-            try:
-                await self._make(call)
-            finally:
-                self._spending.go_on()
+            return self._make_alone(call)
+        return None
+
+    async def _make_alone(self, call: Call) -> None:
+        self._spending.alone = call
+        try:
+            await self._make(call)
+        finally:
+            self._spending.go_on()
 
     async def _make(self, call: Call) -> None:
         """Make a call that is async or may spend."""
@@ -470,28 +493,48 @@ class Drive:
 
     # -- recording ----------------------------------------------------------------------------------------
 
-    async def _absorb(self) -> None:
+    def _absorb(self) -> Pending:
         """Record every finished call, and write if the policy says so."""
-        trigger = await self._take_in()
+        finished, journal, policy = self._finished, self._journal, self._policy
+        trigger: Trigger | None = None
+        if self._is_plain:
+            while finished and self._take_plain(finished[0]):
+                call = finished.popleft()
+                wanted = _STEP if policy.every_step else self._wanted(call, _COMPLETED, asked=False)
+                trigger = trigger or wanted
+                if finished and policy.is_full(len(journal.steps), journal.size):
+                    break
+        return self._absorb_others(trigger) if finished else self._write(trigger)
+
+    async def _absorb_others(self, trigger: Trigger | None) -> None:
+        """Record the finished calls that take more."""
+        trigger = await self._take_in(trigger)
+        if (writing := self._write(trigger)) is not None:
+            await writing
+
+    def _write(self, trigger: Trigger | None) -> Pending:
+        """Write what was recorded, if there is a reason."""
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
         goes_on = self._beside.calls or (self._state.active and self.failure is None)
         if trigger is not None and goes_on and self._journal.steps:
             if self._state.waits and not self._beside.calls:
                 self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do
             elif self._owing.trigger is not None:
-                await self._owing.flush(trigger)
-            elif (pending := self._journal.flush_soon(trigger)) is not None:
-                await pending
+                return self._owing.flush(trigger)
+            else:
+                return self._journal.flush_soon(trigger)
+        return None
 
-    async def _take_in(self) -> Trigger | None:
+    async def _take_in(self, trigger: Trigger | None = None) -> Trigger | None:
         """Buffer the steps of all finished calls; returns why to write them, if at all.
 
         A checkpoint that a node asked for is written at once, with its metadata.
         """
-        trigger: Trigger | None = None
         while self._finished:
+            if self._policy.is_full(len(self._journal.steps), self._journal.size):
+                await self._owing.flush(Trigger.INTERVAL)
             call = self._finished.popleft()
-            if self._is_plain and self._take_plain(call):
+            if self._is_plain and call.drafts is None and self._take_plain(call):
                 wanted = _STEP if self._policy.every_step else self._wanted(call, _COMPLETED, asked=False)
             elif (drafts := await self._given_by(call)) is None:
                 continue
@@ -503,8 +546,6 @@ class Drive:
                 trigger = trigger or wanted
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)
-            if self._finished and self._policy.is_full(len(self._journal.steps), self._journal.size):
-                await self._owing.flush(Trigger.INTERVAL)
         return trigger
 
     async def _write_at_once(self, call: Call, wanted: Trigger | None) -> None:
