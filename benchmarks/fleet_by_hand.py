@@ -169,6 +169,7 @@ class OnRedis:
     """A hash and a list for each run, a list of those that wait, and leases by their end."""
 
     ADMIT = """
+    local admitted = 0
     for k = 1, #ARGV, 3 do
         local run = KEYS[1] .. 'run:' .. ARGV[k]
         if redis.call('HSETNX', run, 'status', 'running') == 1 then
@@ -176,8 +177,10 @@ class OnRedis:
                        'created_at', redis.call('TIME')[1], 'epoch', 0, 'newest', ARGV[k + 1])
             redis.call('RPUSH', run .. ':records', ARGV[k + 1] .. ARGV[k + 2])
             redis.call('RPUSH', KEYS[1] .. 'waiting', ARGV[k])
+            admitted = admitted + 1
         end
     end
+    return admitted
     """
     CLAIM = """
     local now = tonumber(redis.call('TIME')[1])
@@ -230,7 +233,7 @@ class OnRedis:
         redis.Redis.from_url(url).flushdb()
 
     def admit(self, runs: Sequence[tuple[str, str, bytes]]) -> None:
-        self._admit([self.PREFIX], [part for run in runs for part in run])
+        assert self._admit([self.PREFIX], [part for run in runs for part in run]) == len(runs)
 
     def claim(self, owner: str, most: int) -> list[Claimed]:
         found = self._claim([self.PREFIX], [owner, most, TTL])
