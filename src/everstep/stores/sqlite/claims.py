@@ -127,6 +127,7 @@ class SqliteDueRuns:
         found: list[tuple[LaneKey, list[Found]]] = []
         # What is due may lie behind the lanes that were passed: to say that nothing is, pass them all.
         for gives_up in (True, False) if is_first else (True,):
+            walks.clear()
             for way, flow_id in product(sorted(crowds), flows):
                 for priority in self._priorities(way, flow_id):
                     walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up)
@@ -137,7 +138,6 @@ class SqliteDueRuns:
                         break
             if found or not any(walk.is_dry for walk in walks):
                 break
-            walks.clear()
         return found
 
     def _first(self, kind: str, bindings: Bindings, most: int) -> list[tuple[Any, ...]]:
