@@ -323,7 +323,7 @@ def _machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}"
 
 
-def _rounds(text: str) -> int:
+def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, from 1 on")
     return int(text)
@@ -348,7 +348,9 @@ def _arguments() -> argparse.Namespace:
         description="Measure everstep beside its peers and the raw store, and say what moved against the "
         "committed table. Ratios are formed within a round; measure on a quiet machine.",
     )
-    parser.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="measure N times (default: 3)")
+    parser.add_argument(
+        "--rounds", type=_at_least_one, default=3, metavar="N", help="measure N times (default: 3)"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out what takes long; one round")
     parser.add_argument(
         "--only", type=_names, default=[], metavar="W1,W3", help=f"only these lines: {_known_lines()}"
