@@ -1,4 +1,6 @@
-"""`python -m tests.budgets [--write [--why TEXT]] [--parts] [NAME...]`: what things cost, and may cost.
+"""Count what things cost, and hold it against their budgets, or write those.
+
+    .venv/bin/python -m tests.budgets [--write [--why TEXT]] [--parts] [NAME...]
 
 A NAME is a store (sqlite, file, postgres, redis, s3), a work such as `w1 on sqlite`, or `modules`.
 """
@@ -32,13 +34,13 @@ def main() -> int:
     if told.write:
         return _write(costs, budgets, known, told.why)
     troubles = ratchet.check(costs, budgets, known)
-    for trouble in troubles:
-        print(f"\n{trouble}")
+    for said in ratchet.told(troubles):
+        print(f"\n{said}")
     return 1 if any(trouble.is_above for trouble in troubles) else 0
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.budgets", description="What things cost.")
+    parser = argparse.ArgumentParser(ratchet.COMMAND, description="What things cost.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="sqlite, 'w1 on postgres', modules, ...")
     parser.add_argument("--parts", action="store_true", help="tell what each figure consists of")
     parser.add_argument("--write", action="store_true", help="lower budgets to what things cost now")
@@ -56,8 +58,7 @@ def _counted(names: list[str], folder: Path, servers: ExitStack) -> Iterator[rat
             continue
         print(f"counting on {store} ...", file=sys.stderr)
         url = _url(store, folder, servers)
-        for work in works or [""]:
-            yield counting.costs_on(store, url, work)
+        yield counting.costs_on(store, url, works)
     for program in PROGRAMS:
         if not names or program in names or "modules" in names:
             yield counting.loads_of(program, folder)
@@ -88,11 +89,16 @@ def _print_parts(costs: ratchet.Costs, known: ratchet.Costs) -> None:
 
 def _write(costs: ratchet.Costs, budgets: ratchet.Budgets, known: ratchet.Costs, why: str) -> int:
     units = {name: counting.unit_of(name) for name in costs}
-    new, refused = ratchet.moved(costs, budgets, units, why)
+    new, risen = ratchet.moved(costs, budgets, known, units, why)
+    refused = set() if why else {trouble.name for trouble in risen}
     new.write()
     ratchet.write_parts(known | {name: kinds for name, kinds in costs.items() if name not in refused})
-    for name in sorted(refused):
-        print(f"{name} costs more than before: say with --why what that buys.", file=sys.stderr)
+    for said in () if why else ratchet.told(risen):
+        print(f"\nNot raised, for want of a reason.\n{said}", file=sys.stderr)
+    uncounted = [name for name in budgets.of if name not in costs]
+    if why and risen and uncounted:
+        print(f"\nNot counted, so not raised if they grew too: {', '.join(uncounted)}.")
+        print(f'Without a NAME all are counted: {ratchet.COMMAND} --write --why "..."')
     return 1 if refused else 0
 
 

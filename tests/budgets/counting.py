@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.budgets.loads import PROGRAMS, modules_of
@@ -24,9 +25,9 @@ _THREADED = {("postgres", "w4"), ("postgres", "claimed"), ("redis", "w4"), ("red
 """What waits for threads: how often the loop turns meanwhile is up to the machine."""
 
 
-def costs_on(store: str, url: str, only: str = "", **environment: str) -> Costs:
-    """Return what works cost on a store."""
-    works = [work for work in ON[store] if not only or work == only]
+def costs_on(store: str, url: str, only: Sequence[str] = (), **environment: str) -> Costs:
+    """Return what works cost on a store, or only some of them."""
+    works = [work for work in ON[store] if not only or work in only]
     told = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     command = [sys.executable, "-m", "tests.budgets.count", url, *works]
     done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +22,13 @@ EXACT = ("statements", "syncs", "round trips")
 MOST_NAMED = 12
 TOLERANCES = {"calls": "0.5", "allocations": "1 %", "bytes": "1 %"}
 """Of new budgets; others have none."""
-HEAD = """\
+COMMAND = ".venv/bin/python -m tests.budgets"
+HEAD = f"""\
 # What things may cost on this Python; on others it is only reported. No figure depends on the machine's mood.
 #
-#   python -m tests.budgets                      counts, and says what is above or below its budget
-#   python -m tests.budgets --write              lowers budgets to what things cost now
-#   python -m tests.budgets --write --why TEXT   raises them too, and writes down why
+#   {COMMAND}                      counts, and says what is above or below its budget
+#   {COMMAND} --write              lowers budgets to what things cost now
+#   {COMMAND} --write --why TEXT   raises them too, and writes down why
 """
 
 Parts = dict[str, float]
@@ -43,12 +44,18 @@ class Budget(NamedTuple):
     tolerance: str
     """A number, or a share of the figure such as `1 %`."""
     why: str = ""
-    """Why it was raised the last time."""
+    """Why it was raised, the last time first."""
 
     @property
     def slack(self) -> float:
         number, _, percent = self.tolerance.partition(" ")
         return float(number) * (self.figure / 100 if percent else 1)
+
+    def raised(self, figure: float, why: str) -> Budget:
+        """Return it with another figure, and the reason before the older ones."""
+        if why in self.why:
+            return self._replace(figure=figure)
+        return self._replace(figure=figure, why=f"{why} Before: {self.why}" if self.why else why)
 
     def line(self) -> str:
         told = [f"figure = {self.figure:g}", f"unit = {json.dumps(self.unit)}"]
@@ -84,8 +91,8 @@ class Trouble(NamedTuple):
     kind: str
     figure: float
     budget: Budget
-    added: list[str]
-    """What is new in it, most first; empty if the figure fell."""
+    added: Parts
+    """By how much each part of it has grown, most first; empty if the figure fell."""
 
     @property
     def is_above(self) -> bool:
@@ -93,11 +100,31 @@ class Trouble(NamedTuple):
 
     def __str__(self) -> str:
         known = f"{self.budget.figure:g} is its budget, with a tolerance of {self.budget.tolerance}"
-        head = f"{self.name}: {self.figure:g} {self.kind} a {self.budget.unit}; {known}."
-        if not self.is_above:
-            return f"{head}\n  Lower it to {self.figure:g}: python -m tests.budgets --write"
-        raised = 'Do without it, or say what it buys: python -m tests.budgets --write --why "..."'
-        return "\n".join([head, *(f"  {line}" for line in self.added), f"  {raised}"])
+        return f"{self.name}: {self.figure:g} {self.kind} per {self.budget.unit}; {known}."
+
+
+def told(troubles: Iterable[Trouble]) -> Iterator[str]:
+    """Tell troubles, those together in which the same has grown."""
+    alike: dict[tuple[str, bool, frozenset[str]], list[Trouble]] = {}
+    for trouble in troubles:
+        alike.setdefault((trouble.kind, trouble.is_above, frozenset(trouble.added)), []).append(trouble)
+    for (_, is_above, _), group in alike.items():
+        lines = [*map(str, group), *(f"  {line}" for line in _grown(group))]
+        if is_above:
+            lines.append(f'  Do without it, or say what it buys: {COMMAND} --write --why "..."')
+        else:
+            lines.append(f"  Lower what is allowed to what it costs: {COMMAND} --write")
+        yield "\n".join(lines)
+
+
+def _grown(group: Sequence[Trouble]) -> Iterator[str]:
+    """Name what has come on top in each of these works, and the least and the most of it."""
+    for what in tuple(group[0].added)[:MOST_NAMED]:
+        costs = [trouble.added[what] for trouble in group]
+        least, most = f"+{min(costs):g}", f"+{max(costs):g}"
+        yield f"{least} {what}" if least == most else f"{least} to {most} {what}"
+    if len(group[0].added) > MOST_NAMED:
+        yield f"and {len(group[0].added) - MOST_NAMED} more"
 
 
 def figure_of(kind: str, parts: Parts) -> float:
@@ -128,16 +155,14 @@ def check(costs: Costs, budgets: Budgets, known: Costs) -> list[Trouble]:
             if figure > budget.figure + budget.slack:
                 found.append(Trouble(name, kind, figure, budget, added(parts, known[name][kind])))
             elif figure < budget.figure - 2 * budget.slack:
-                found.append(Trouble(name, kind, figure, budget, []))
+                found.append(Trouble(name, kind, figure, budget, {}))
     return found
 
 
-def added(parts: Parts, known: Parts) -> list[str]:
-    """Name what has come on top of what was known, most first."""
-    more = {what: cost - known.get(what, 0) for what, cost in parts.items()}
-    grown = sorted(((cost, what) for what, cost in more.items() if cost > 0.01), reverse=True)
-    lines = [f"+{cost:g} {what}" for cost, what in grown[:MOST_NAMED]]
-    return lines + ([f"and {len(grown) - MOST_NAMED} more"] if len(grown) > MOST_NAMED else [])
+def added(parts: Parts, known: Parts) -> Parts:
+    """Return by how much parts have grown, most first."""
+    more = {what: round(cost - known.get(what, 0), 4) for what, cost in parts.items()}
+    return dict(sorted(((what, m) for what, m in more.items() if m > 0.01), key=lambda part: -part[1]))
 
 
 def read_parts(file: Path = PARTS) -> Costs:
@@ -149,22 +174,23 @@ def write_parts(costs: Mapping[str, Any], file: Path = PARTS) -> None:
     file.write_text(json.dumps(costs, indent=0, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def moved(costs: Costs, budgets: Budgets, units: Mapping[str, str], why: str) -> tuple[Budgets, set[str]]:
-    """Return budgets as things are now, and the names of works in which some figure rose without a reason."""
-    of, refused = {name: dict(kinds) for name, kinds in budgets.of.items()}, set()
+def moved(
+    costs: Costs, budgets: Budgets, known: Costs, units: Mapping[str, str], why: str
+) -> tuple[Budgets, list[Trouble]]:
+    """Return budgets as things are now, and what rose: without a reason the budgets of that stay."""
+    risen = [trouble for trouble in check(costs, budgets, known) if trouble.is_above]
+    above = {(trouble.name, trouble.kind) for trouble in risen}
+    of = {name: dict(kinds) for name, kinds in budgets.of.items()}
     for name, kinds in costs.items():
         for kind, parts in kinds.items():
             figure, old = figure_of(kind, parts), of.setdefault(name, {}).get(kind)
             if old is None:
                 of[name][kind] = Budget(figure, units[name], TOLERANCES.get(kind, "0"))
-            elif figure > old.figure + old.slack:
-                if why:
-                    of[name][kind] = old._replace(figure=figure, why=why)
-                else:
-                    refused.add(name)
+            elif (name, kind) in above:
+                of[name][kind] = old.raised(figure, why) if why else old
             elif figure < old.figure:
                 of[name][kind] = old._replace(figure=figure)
-    return Budgets(budgets.python, of), refused
+    return Budgets(budgets.python, of), risen
 
 
 def shown(costs: Costs, budgets: Budgets) -> Iterable[str]:

@@ -11,7 +11,7 @@ import pytest
 from tests.budgets import counting
 from tests.budgets.loads import PROGRAMS
 from tests.budgets.meters import Allocations
-from tests.budgets.ratchet import Budgets, Costs, check, read_parts, shown
+from tests.budgets.ratchet import Budgets, Costs, check, read_parts, shown, told
 
 SERVERS = {"postgres": "postgres_url", "redis": "redis_url", "s3": "s3_url"}
 
@@ -21,14 +21,14 @@ def is_within_budget(costs: Costs) -> None:
     budgets = Budgets.read()
     here = ".".join(map(str, sys.version_info[:2]))
     if here != budgets.python:
-        told = "\n".join(shown(costs, budgets))
-        pytest.skip(f"Budgets are for Python {budgets.python}; this is {here}:\n{told}")
+        figures = "\n".join(shown(costs, budgets))
+        pytest.skip(f"Budgets are for Python {budgets.python}; this is {here}:\n{figures}")
     troubles = check(costs, budgets, read_parts())
     if troubles:
-        pytest.fail("\n\n".join(map(str, troubles)), pytrace=False)
+        pytest.fail("\n\n".join(told(troubles)), pytrace=False)
     if not Allocations.IS_KNOWN:
-        told = "Allocations are counted on x86_64 only: how many there are here is not known."
-        pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
+        why = "Allocations are counted on x86_64 only: how many there are here is not known."
+        pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
 
 
 @pytest.mark.slow
