@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import everstep
 from tests.budgets import counting
+from tests.budgets.loads import LOADED
 from tests.budgets.ratchet import Budget, Budgets, Costs, Trouble, check, figure_of, moved, told
 
 PACKAGE = Path(everstep.__file__).parent
@@ -94,7 +97,30 @@ def test_a_statement_that_is_added_to_a_put_is_named(copy: Copy, as_it_is: Costs
     assert found["calls"].added["apsw.Connection.execute"] == 1
 
 
-@pytest.mark.parametrize("module", ["wave"])
+DRIVE = "runtime/drive/"
+PLACES = {
+    "subflows.py:Inner._enter": {"map": 1, "inner": 1},
+    "prepare.py:Preparer._find_key": {"effect": 1, "retry": 2, "announced": 1},
+    "prepare.py:Preparer._announce": {"announced": 1},
+    "finish.py:_can_retry": {"retry": 1},
+}
+"""Where only some nodes come by, and how often one unit of a work does."""
+
+
+def test_a_call_that_is_added_to_the_way_of_only_some_nodes_is_counted(copy: Copy) -> None:
+    for number, place in enumerate(PLACES):
+        module, function = place.split(":")
+        copy.begin(DRIVE + module, function, f"_added_{number}()")
+        copy.append(DRIVE + module, f"def _added_{number}() -> None:\n    pass")
+    works = sorted({work for often in PLACES.values() for work in often})
+    found = counting.costs_on("sqlite", "sqlite:", works, PYTHONPATH=copy.path)
+    for number, (place, often) in enumerate(PLACES.items()):
+        added = f"{DRIVE}{place.split(':')[0]}:_added_{number}"
+        calls = {work: found[f"{work} on sqlite"]["calls"].get(added, 0) for work in works}
+        assert {work: many for work, many in calls.items() if many} == often, place
+
+
+@pytest.mark.parametrize("module", ["wave", "json"])
 def test_an_import_that_is_added_to_the_core_is_named(
     module: str, copy: Copy, as_it_is: Costs, tmp_path: Path
 ) -> None:
@@ -102,6 +128,12 @@ def test_an_import_that_is_added_to_the_core_is_named(
     found = troubles(counting.loads_of("import everstep", tmp_path, PYTHONPATH=copy.path), as_it_is)
     assert set(found) == {"modules"}
     assert found["modules"].added[module] == 1
+
+
+def test_to_tell_what_is_loaded_loads_nothing() -> None:
+    begun = "import sys; begun = set(sys.modules)"
+    code = f"{begun}{LOADED}\nassert set(sys.modules) == begun, set(sys.modules) - begun"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def costs(calls: float, name: str = "w1 on sqlite", what: str = "a.py:f") -> Costs:

@@ -11,13 +11,14 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import apsw
 
-from everstep import END, AsyncHost, Durability, Flow, Host, Node, ifelse, node
+from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, ifelse, node
 from everstep.testing import ManualClock
 
 BEFORE_EFFECTS = Durability("strong", flush="before_effects")
@@ -50,6 +51,23 @@ async def async_step(previous: Any) -> dict[str, Any]:
     return {"ok": True, "i": 1, "s": "hello"}
 
 
+@node(output="out", effects="effectful", idempotency_key="auto", retry=3)
+def effect(previous: Any, ctx: Context) -> str | None:
+    return ctx.idempotency_key
+
+
+@node(output="out", effects="effectful", idempotency_key="auto", retry=Retry(1, first=0))
+def fails_once(previous: Any, ctx: Context) -> str | None:
+    if ctx.attempt == 1:
+        raise ConnectionError
+    return ctx.idempotency_key
+
+
+@node(output="out", effects="effectful", idempotency_key="auto", on_unknown="stop")
+def announced(previous: Any) -> int:
+    return 1
+
+
 def chain(n: int, each: Node = step) -> Flow:
     """Return n nodes in a row, each of which reads what the one before it wrote."""
 
@@ -60,9 +78,9 @@ def chain(n: int, each: Node = step) -> Flow:
 
 
 @contextmanager
-def w1(url: str, n: int) -> Iterator[Go]:
+def w1(url: str, n: int, each: Node = step) -> Iterator[Go]:
     """A chain, each step committed, in a flow that the host knows."""
-    flow = chain(n)
+    flow = chain(n, each)
     with Host(url, clock=ManualClock()) as host:
         yield lambda _: host.run(flow, {"v0": 0}).raise_for_status()
 
@@ -211,6 +229,27 @@ def w5(url: str, n: int) -> Iterator[Go]:
         yield lambda _: host.run(flow, {"seed": 1}).raise_for_status()
 
 
+@contextmanager
+def mapped(url: str, n: int) -> Iterator[Go]:
+    """Items of a map side by side, each of them a step of its own."""
+    flow = Flow("map", [async_step.map_over("previous")], durability="strong", max_steps=n + 10)
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"previous": [0] * n}).raise_for_status()
+
+
+@contextmanager
+def inner(url: str, n: int) -> Iterator[Go]:
+    """Visits to flows of one step inside a flow, one after the other."""
+    inside = Flow("inside", [step]).as_node().lift("out")
+
+    def link(k: int) -> Node:
+        return inside.with_name(f"f{k}").with_inputs(previous=f"v{k}").with_outputs(out=f"v{k + 1}")
+
+    flow = Flow("around", [link(k) for k in range(n)], durability="strong", max_steps=3 * n + 10)
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"v0": 0}).raise_for_status()
+
+
 def bytes_of(folder: Path, n: int) -> float:
     """Return how many bytes a SQLite file has for each step of a chain of n, all that is in it counted."""
     file = folder / "bytes.db"
@@ -231,4 +270,9 @@ WORKS = {
     "w4": Work(w4, 301, "resume", is_whole=True),
     "w5": Work(w5, 100, "branch"),
     "claimed": Work(claimed, 10, "run"),
+    "map": Work(mapped, 100, "item"),
+    "inner": Work(inner, 50, "visit"),
+    "effect": Work(partial(w1, each=effect), 50, "step"),
+    "retry": Work(partial(w1, each=fails_once), 50, "step"),
+    "announced": Work(partial(w1, each=announced), 50, "step"),
 }
