@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from functools import partial
 
@@ -58,37 +58,44 @@ class Takeover:
         self._neighbours = [it for it in self._neighbours if it not in gone]
         return bool(gone)
 
-    async def orphans(self) -> list[RunRow]:
-        """Return the runs whose owners died on this machine, or could not give their lease back."""
-        rows = await self._services.store.leased()
-        return [row for row in rows if row.status in (Status.RUNNING, Status.HALTED) and self._is_orphan(row)]
+    async def orphans(self, owners: Collection[str] | None = None) -> list[tuple[RunRow, Lease]]:
+        """Return the runs whose owners died on this machine, or could not give their lease back.
 
-    def _is_orphan(self, row: RunRow) -> bool:
-        held = row.lease
-        if held is None or self._keeper.drive_of(row.run_id) is not None:
+        With `owners`, only what they still hold.
+        """
+        rows = await self._services.store.leased(owners)
+        return [
+            (row, row.lease)
+            for row in rows
+            if row.lease is not None
+            and row.status in (Status.RUNNING, Status.HALTED)
+            and self._is_orphan(row.lease)
+        ]
+
+    def _is_orphan(self, held: Lease) -> bool:
+        if self._keeper.drive_of(held.run_id) is not None:
             return False
         if self._keeper.is_left_behind(held):
             return True
         return held.process is not None and self._services.processes.is_gone(held.process)
 
-    async def succeed(self, row: RunRow, ttl: timedelta, owner: str) -> tuple[RunRow, Lease] | None:
+    async def succeed(self, held: Lease, ttl: timedelta, owner: str) -> tuple[RunRow, Lease] | None:
         """Claim the run of a dead owner; none if another was quicker, or it has ended meanwhile."""
         services = self._services
-        assert row.lease is not None
         claim = partial(
             services.store.lease,
-            row.run_id,
+            held.run_id,
             owner=owner,
             ttl=ttl,
             process=services.holder(ttl),
-            void_epoch=row.lease.epoch,
+            void_epoch=held.epoch,
         )
         try:
             lease = await patiently(services.clock, claim)
         except LeaseConflict:
             return None
-        self._keeper.forget_left_behind(row.run_id)
-        now = await services.store.run(row.run_id)
+        self._keeper.forget_left_behind(held.run_id)
+        now = await services.store.run(held.run_id)
         if now is None or now.status.is_final:
             await give_back(services, self._keeper, lease)
             return None

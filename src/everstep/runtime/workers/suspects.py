@@ -10,8 +10,6 @@ import logging
 from datetime import timedelta
 from typing import NamedTuple
 
-import msgspec
-
 from everstep.engine.leases import SUSPECT, rest_of
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
@@ -109,8 +107,7 @@ class Suspects:
     async def take(self) -> tuple[RunRow, Lease] | None:
         """Claim the next suspect for an owner that drives nothing else; none if there is none."""
         for one in self._due():
-            held = msgspec.structs.replace(one.row, lease=one.lease)
-            taken = await self._takeover.succeed(held, one.ttl, self._services.ids.new_id())
+            taken = await self._takeover.succeed(one.lease, one.ttl, self._services.ids.new_id())
             del self._waiting[one.row.run_id]
             self._keeper.drop_unbegun(one.lease)
             if taken is not None:

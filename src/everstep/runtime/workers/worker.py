@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -155,8 +155,8 @@ class Worker:
         """How often in a row the store did not say what is due."""
         self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
         self._takeover = Takeover(services, runs.keeper)
-        self._has_left_orphans = False
-        """True if runs of dead owners are left for later, as one that may have killed them comes first."""
+        self._left_orphans: set[str] = set()
+        """Dead owners whose runs are left until there is room, or one that may have killed them has ended."""
         self._has_lost_neighbour = False
         """True if another worker of this machine died since its runs were looked for."""
         self._suspects = Suspects(services, runs.keeper, self._takeover)
@@ -199,6 +199,8 @@ class Worker:
         stop_waking = self._wake_on_change()
         try:
             while not self._stopping.is_set():
+                self._is_open_to_work = False
+                self._ended.clear()  # before anything begins: it may end before the rest does
                 now = self._services.clock.monotonic()
                 if self._weather.outages > outages:  # what could not be given back meanwhile is found at once
                     outages, swept = self._weather.outages, now - SWEEP
@@ -207,14 +209,14 @@ class Worker:
                     await self._drain()
                     await self._look_for_older()
                     await self._succeed()
-                elif self._has_left_orphans or self._has_lost_neighbour:
+                elif self._has_lost_neighbour:
                     await self._succeed()
-                self._is_open_to_work = False
-                self._ended.clear()  # before the claim: what it begins may end before the rest begins
+                elif self._left_orphans and self._has_room():
+                    await self._succeed(self._left_orphans)
                 await self._claim()
                 # What ended during the claim may have made room that the claim did not see.
                 is_idle = not (self._driving or self._ended.is_set() or self._suspects.has_due)
-                is_idle = is_idle and not self._has_left_orphans
+                is_idle = is_idle and not self._left_orphans
                 if until_idle and is_idle and not self._is_worth_asking():
                     if self._suspects.end_rests():
                         continue
@@ -485,7 +487,7 @@ class Worker:
         began = clock.monotonic()
         while not self._stopping.is_set():
             now = clock.monotonic()
-            if has_room and now - self._glanced_at >= GLANCE:
+            if now - self._glanced_at >= GLANCE:
                 self._glanced_at, self._has_lost_neighbour = now, self._takeover.has_lost_neighbour()
                 if self._has_lost_neighbour:
                     return
@@ -497,7 +499,7 @@ class Worker:
                 left = min(left, (due - self._services.time.now()).total_seconds())
             if has_room and left <= 0:
                 return
-            tick = max(min(self._tick(now), left), 0.001) if has_room else POLL
+            tick = max(min(self._tick(now), left), 0.001) if has_room else GLANCE
             if await self._wait(self._ended, tick) or (has_room and self._changes() != self._seen):
                 return
 
@@ -558,25 +560,30 @@ class Worker:
         for error in errors:
             log.warning("spool drain failed: %s", error)
 
-    async def _succeed(self) -> None:
-        """Take up the runs whose owners died on this machine; their leases need not run out first."""
+    async def _succeed(self, owners: Collection[str] | None = None) -> None:
+        """Take up the runs whose owners died on this machine; their leases need not run out first.
+
+        With `owners`, only theirs. What there is no room for now is left for when there is.
+        """
+        self._left_orphans, self._has_lost_neighbour = set(), False
         try:
-            self._has_left_orphans = self._has_lost_neighbour = False
-            orphans = await self._takeover.orphans()
+            orphans = await self._takeover.orphans(owners)
             # Those that may have killed their owners first: nothing is driven yet beside which they could.
-            for row in sorted(orphans, key=lambda row: -(row.lease.takeovers if row.lease else 0)):
-                if not (row.lease and row.lease.takeovers) and self._suspects.holds(bool(self._driving)):
-                    self._has_left_orphans = True
-                    return
+            for row, held in sorted(orphans, key=lambda orphan: -orphan[1].takeovers):
                 key = (row.flow_id, row.flow_hash)
-                is_mine = key in self._known and row.run_id not in self._driving and self._room([key]) > 0
-                is_mine = is_mine and not self._services.spool.has(row.run_id)
-                if is_mine and not self._stopping.is_set():
-                    ttl = self._known[key].durability.lease_ttl
-                    taken = await self._takeover.succeed(row, ttl, self._new_owner())
-                    if taken is not None:
-                        self._begin(*taken, ttl)
-                        await self._services.take([row.run_id])
+                if key not in self._known or row.run_id in self._driving or self._stopping.is_set():
+                    continue
+                if self._services.spool.has(row.run_id):
+                    continue
+                must_wait = not held.takeovers and self._suspects.holds(bool(self._driving))
+                if must_wait or self._room([key]) <= 0:
+                    self._left_orphans.add(held.owner)
+                    continue
+                ttl = self._known[key].durability.lease_ttl
+                taken = await self._takeover.succeed(held, ttl, self._new_owner())
+                if taken is not None:
+                    self._begin(*taken, ttl)
+                    await self._services.take([row.run_id])
         except StoreError as error:
             self._weather.broke("dead owners", error)
 
