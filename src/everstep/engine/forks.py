@@ -83,8 +83,20 @@ def _choose_again(state: RunState, scope: Scope, g: int, chosen: Iterable[str]) 
 
 def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:
     """Return the nodes that an edit makes run again, as far as that is known before they have run."""
+    return _led_on(scope, (i for name in edited for i in scope.plan.readers.get(name, ())))
+
+
+def run_again(scope: Scope) -> set[int]:
+    """Return the nodes that are due or under way, and those that what they write makes run, as far as that
+    is known before they have run."""
     plan = scope.plan
-    todo = [i for name in edited for i in plan.readers.get(name, ())]
+    written = (r for i in scope.due for name in plan.nodes[i].outputs for r in plan.readers.get(name, ()))
+    return {*scope.due} | _led_on(scope, written)
+
+
+def _led_on(scope: Scope, nodes: Iterable[int]) -> set[int]:
+    """Return these nodes, apart from those that gates choose, and all that run because of them."""
+    plan, todo = scope.plan, list(nodes)
     reached: set[int] = set()
     while todo:
         i = todo.pop()

@@ -44,7 +44,7 @@ from everstep.graph.author.signatures import (
 )
 from everstep.graph.author.streams import collected
 from everstep.graph.author.wiring import Wired
-from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of
+from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of, of_item
 from everstep.model.durations import Span
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.retry import Retry, RetryPreset
@@ -354,7 +354,10 @@ class Node(Wired, Generic[P, R]):
 
     def alone(self) -> Node:
         """Return what a map calls for each item: the node itself, reading its parameters by their names."""
-        params = tuple(p._replace(source=p.name) for p in self.params)
+        gone = self.over.params if self.over is not None else ()
+        params = tuple(
+            p._replace(source=p.name, hint=of_item(p.hint) if p.name in gone else p.hint) for p in self.params
+        )
         return self._copy(over=None, params=params, outputs=self.inner_outputs)
 
     def _copy(self, **changes: Any) -> Self:

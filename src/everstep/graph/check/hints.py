@@ -105,6 +105,14 @@ def gone_over(hint: Any) -> Any:
     return list[hint] | tuple[hint, ...]
 
 
+def of_item(hint: Any) -> Any:
+    """Return the hint of an item, given that of what a map goes over: the way back from `gone_over`."""
+    if hint is UNKNOWN or hint == list | tuple:
+        return UNKNOWN
+    (item,) = get_args(get_args(hint)[0])
+    return item
+
+
 def may_hold(hint: Any, item: type) -> bool:
     """False only if a list that is what the hint says certainly holds no such item."""
     hint = _bare(hint)

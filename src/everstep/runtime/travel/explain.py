@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from everstep.codec.notes import look_at_wait
+from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import START, RunState
@@ -40,7 +41,8 @@ from everstep.runtime.waits.answers import open_waits
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A node whose visits are recorded, and will not run again; not one that is made again.
+    """A node whose visits are recorded; not one that runs again, as it is due or follows from what is, or
+    that is made again.
 
     Of a map under way: its items that have ended.
     """
@@ -177,7 +179,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
-    recorded = tuple(_recorded(state))
+    recorded = tuple(_recorded(state, is_over=True))
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
@@ -200,8 +202,9 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         return explained
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun"}
     remade = tuple(dict.fromkeys(_remade(state, space)))
-    recorded = tuple(_recorded(state, remade))
-    starts, pending = await _planned(services, runs, row, flow, state, space, again)
+    begins_at = _begin(row, flow, state, space)
+    recorded = tuple(_recorded(state, remade, is_over=False))
+    starts, pending = await _planned(services, runs, row, flow, state, space, again, begins_at)
     return msgspec.structs.replace(
         explained, recorded=recorded, starts=starts, pending=pending, remade=remade
     )
@@ -237,8 +240,10 @@ def _is_driven(services: Services, row: RunRow) -> bool:
     return lease.process is None or not services.processes.is_gone(lease.process)
 
 
-def _recorded(state: RunState, remade: Collection[str] = ()) -> Iterator[Recorded]:
+def _recorded(state: RunState, remade: Collection[str] = (), *, is_over: bool) -> Iterator[Recorded]:
+    """Yield what is recorded; of a run that goes on, without the nodes that run once more."""
     for scope in state.scopes():
+        coming = run_again(scope) if not is_over else ()
         for i, visits in enumerate(scope.visits) if not scope.is_hidden else ():
             path = scope.path_of(i)
             done = visits - (scope.statuses[i] is Status.FAILED and i in scope.due) - (path in remade)
@@ -248,7 +253,7 @@ def _recorded(state: RunState, remade: Collection[str] = ()) -> Iterator[Recorde
                 yield Recorded(
                     path=visit.base, visits=0, status=Status.RUNNING, items=ended, of_items=visit.count
                 )
-            if done:
+            if done and i not in coming:
                 status = scope.statuses[i] if done == visits else None
                 outputs = scope.plan.nodes[i].outputs
                 yield Recorded(
@@ -262,6 +267,16 @@ def _recorded(state: RunState, remade: Collection[str] = ()) -> Iterator[Recorde
 _ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
+def _begin(row: RunRow, flow: Flow, state: RunState, space: ValueSpace) -> tuple[str, ...]:
+    """Let a run that has failed go on as a resume does; returns the nodes at which it begins again."""
+    starts = begins_again_at(row, flow, state, space)
+    if starts:
+        apply(state, space, StepRecord(path=START, decision=starts), ())
+    elif row.status.is_final:
+        state.reopen()
+    return starts
+
+
 async def _planned(
     services: Services,
     runs: RunReader,
@@ -270,12 +285,8 @@ async def _planned(
     state: RunState,
     space: ValueSpace,
     again: Collection[str],
+    starts: tuple[str, ...],
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    starts = begins_again_at(row, flow, state, space)
-    if starts:
-        apply(state, space, StepRecord(path=START, decision=starts), ())
-    elif row.status.is_final:
-        state.reopen()
     is_taken_over = row.status is Status.RUNNING and row.lease is not None
     key_run = await runs.key_run(row, state)
     tried = {

@@ -226,3 +226,62 @@ def test_items_of_a_map_that_are_recorded_are_counted(host: Host, capsys: pytest
     assert [step.path for step in told.starts] == ["halve#2"]
     write(told)
     assert "halve  2 of 4 items" in capsys.readouterr().out
+
+
+@node(output="price")
+def price(sku: str) -> int:
+    if sku == "bad":
+        raise ValueError
+    return len(sku)
+
+
+@node(output="skus")
+def load(names: list[str]) -> list[str]:
+    return list(names)
+
+
+@node(output="total")
+def add_up(prices: list[int]) -> int:
+    return sum(prices)
+
+
+PRICES = price.map_over("sku", max_concurrency=1).with_inputs(sku="skus").with_outputs("prices")
+SHOP = Flow("shop", [load, PRICES, add_up], durability="strong")
+
+
+def test_an_item_that_was_edited_has_the_type_of_an_item(host: Host) -> None:
+    host.run(SHOP, {"names": ["a", "bad", "c"]}, run_id="r")
+    host.fork("r", state={"price#1/sku": "bb"}, fork_id="fits")
+    host.fork("r", state={"price#1/sku": ["bb"]}, fork_id="list")
+    assert host.explain("fits", SHOP).compat.warnings == ()
+    assert host.explain("list", SHOP).compat.warnings == (
+        "'sku' was recorded as list, but 'price#1' wants str.",
+    )
+    assert host.resume("fits", SHOP)["total"] == 4
+
+
+def test_what_a_map_goes_over_has_the_type_of_a_list(host: Host) -> None:
+    host.run(SHOP, {"names": ["bad"]}, run_id="r")
+    host.fork("r", state={"skus": "bb"}, fork_id="text")
+    [warning] = host.explain("text", SHOP).compat.warnings
+    assert warning.startswith("'skus' was recorded as str, but 'price' wants list[str]")
+
+
+def test_a_map_that_an_edit_begins_anew_is_not_skipped_nor_what_it_follows_from(host: Host) -> None:
+    host.run(SHOP, {"names": ["a", "bad", "c"]}, run_id="r")
+    assert [(s.path, s.items) for s in host.explain("r", SHOP).recorded] == [("load", None), ("price", 1)]
+    host.fork("r", inputs={"names": ["a", "b", "c"]}, fork_id="f")
+    told = host.explain("f", SHOP)
+    assert told.recorded == ()
+    assert [(s.path, s.visit) for s in (*told.starts, *told.pending)] == [("load", 2), ("price", 2)]
+
+
+def test_what_follows_from_an_edited_value_is_not_skipped(host: Host) -> None:
+    double = kept.with_inputs(a="total")
+    flow = Flow("shop", [load, PRICES, add_up, double], durability="strong")
+    host.run(flow, {"names": ["a", "b"]}, run_id="r")
+    assert len(host.explain("r", flow).recorded) == 4, "nothing of a run that is over runs again"
+    host.fork("r", state={"prices": [5]}, fork_id="f")
+    told = host.explain("f", flow)
+    assert [step.path for step in told.recorded] == ["load", "price"]
+    assert [(s.path, s.visit) for s in told.starts] == [("add_up", 2)]
