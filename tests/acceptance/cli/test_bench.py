@@ -80,9 +80,10 @@ def test_a_group_names_all_its_variants(tmp_path: Path) -> None:
     result = invoke("--quick", "--only", "w1", "--rounds", "1", "--dir", str(tmp_path))
     assert result.exit_code == 0, result.output
     head, *lines = result.stdout.splitlines()
-    assert head.split() == ["work", "everstep", "raw", "ratio", "note"]
+    assert head.split() == ["id", "work", "everstep", "raw", "ratio", "note"]
     assert [line for line in lines if "µs/step" in line] == lines[:4]
-    assert [line[:5] for line in lines[:3]] == ["chain"] * 3
+    ids = ["w1", "w1.normal", "w1.effects", "w1.files"]
+    assert [line.replace(",", "").split()[:2] for line in lines[:4]] == [[name, "chain"] for name in ids]
     assert f"{tmp_path}: 4 KiB flushed in" in result.stdout
     assert list(tmp_path.iterdir()) == []
 

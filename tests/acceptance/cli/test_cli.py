@@ -208,7 +208,8 @@ def test_failed_run_exits_1_shows_the_users_traceback_and_can_be_resumed(
     assert "site-packages" not in failed.stderr
     assert failed.stderr.count("way") == 2  # in its own source, and once as the error
     assert failed.stderr.endswith(
-        "error [node.failed]: ValueError: no way\n  → Continue with: everstep resume f1 failing.py\n"
+        "error [node.failed]: ValueError: no way\n  → Continue with: everstep resume f1 failing.py, "
+        "or with other values: everstep fork f1 --input …\n"
     )
     shown = everstep("show", "f1", "second@1")
     assert "read      a = 5" in shown.stdout

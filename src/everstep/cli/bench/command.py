@@ -226,7 +226,7 @@ def chosen(ctx: click.Context, option: click.Parameter, value: str | None) -> li
 @click.option(
     "--rounds", metavar="N", type=click.IntRange(min=1), help=f"Measure N times. [default: {ROUNDS}]"
 )
-@click.option("--quick", is_flag=True, help="Less work, one round: a few seconds, and a rough answer.")
+@click.option("--quick", is_flag=True, help="Less work, one round: half a minute, and a rough answer.")
 @click.option(
     "--only",
     "workloads",

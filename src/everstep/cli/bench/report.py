@@ -19,7 +19,7 @@ from everstep.cli.bench.values import Sample
 from everstep.cli.view.table import Cell, layout
 from everstep.cli.view.text import count, duration, size
 
-HEAD = ("work", "everstep", "raw", "ratio", "note")
+HEAD = ("id", "work", "everstep", "raw", "ratio", "note")
 NO_REAL_FLUSH = 20e-6
 """No disk is this fast; what answers sooner keeps the data in memory."""
 UNEVEN = 1.5
@@ -113,7 +113,7 @@ class Measured(NamedTuple):
         if high > low * UNEVEN:
             note.append(f"uneven: {low:.2f} to {high:.2f}")
         shown = f"{self.ratio:.2f}"
-        return [self.work, self.show(self.everstep), self.show(self.raw), shown, "; ".join(note)]
+        return [self.id, self.work, self.show(self.everstep), self.show(self.raw), shown, "; ".join(note)]
 
     def json(self) -> dict[str, Any]:
         ours, raw = self.bytes or (None, None)
@@ -166,6 +166,7 @@ def _write_rich(rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("id", no_wrap=True, style="dim")
     table.add_column("work", no_wrap=True)
     table.add_column("everstep", justify="right", no_wrap=True, style="bold")
     table.add_column("raw", justify="right", no_wrap=True)

@@ -218,9 +218,10 @@ class LogRows:
 
     def _fold_head(self, fold: Fold, *, is_new: bool) -> list[Cell]:
         first, last = fold.first.sequence, fold.last.sequence
+        span = str(first) if first == last else f"{first}–{last}"
         if is_new:
-            return self._head(fold.first, str(first) if first == last else f"{first}–{last}")
-        return [Cell("" if first == last else f"–{last}"), Cell(""), Cell("")]
+            return self._head(fold.first, span)
+        return [Cell("" if first == last else span), Cell(""), Cell("")]
 
 
 def _went_over(record: CheckpointRecord) -> str:

@@ -438,6 +438,13 @@ def _failed_node(host: Host, result: RunResult) -> str:
     return max(reversed(failed), key=lambda path: path.count("/"), default="")
 
 
+def _other_values(outcome: Executed, store: str | None) -> str:
+    """Name the other way on from a failure: a resume fails again where an input is to blame."""
+    if outcome.status is not Status.FAILED:
+        return ""
+    return f", or with other values: {command_line('fork', outcome.run_id, store=store)} --input …"
+
+
 def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) -> NoReturn:
     """Say how to go on and leave at once, as records are safe and a node's thread may never end."""
     watcher.stop()
@@ -502,7 +509,7 @@ def show_result(
         message = f"{error.type}: {error.message}"
         if outcome.was_driven:
             trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
-            say(error.code, message, f"Continue with: {again}", trace)
+            say(error.code, message, f"Continue with: {again}{_other_values(outcome, store)}", trace)
         else:
             at = f", at {outcome.failed_at}" if outcome.failed_at else ""
             ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
