@@ -13,6 +13,8 @@ Life = dict[str, Any]
 Case = list[Life]
 Visit = tuple[str, int]
 Attempt = tuple[str, int, int]
+LOOKS = " claim_due "
+"""In the names of the points where a worker looks for work."""
 
 
 def judge(name: str, cases: list[Case]) -> None:
@@ -47,8 +49,13 @@ def judge_replies(name: str, cases: list[Case]) -> None:
 
 def judge_deaths(case: Case, where: str) -> None:
     for life in case[:-1]:
+        is_reached = life["at"] in [line["point"] for line in life["trace"]]
+        if LOOKS in life["at"] and not is_reached:
+            # How often a worker looks for work while a run is slow is up to the machine.
+            assert life["exit"] == 0, f"{where}: {life['error']}"
+            continue
         assert life["exit"] == -9, f"{where}: ended with {life['exit']} instead. {life['error']}"
-        assert life["at"] in [line["point"] for line in life["trace"]], where
+        assert is_reached, where
 
 
 def judge_end(last: Life, whole: Life, where: str, *, stops: bool = False) -> None:
