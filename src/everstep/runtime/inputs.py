@@ -11,7 +11,7 @@ import msgspec
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
-from everstep.graph.compile.plan import all_keys
+from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
@@ -136,7 +136,8 @@ async def check_same_inputs(
     inputs: dict[str, Any],
 ) -> None:
     """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
-    stored, space, began_with = await _recorded_inputs(services, runs, row)
+    plan = flow.plan if row.flow_hash == flow.plan.hash else await runs.plan(row)
+    stored, space, began_with = await _recorded_inputs(services, runs, row, plan)
     is_complete = began_with is not None
     given = {d.written.name: d.written.digest for d in drafts if not d.written.name.startswith(KEPT)}
     if space.has_channel_elsewhere:
@@ -171,14 +172,13 @@ async def check_same_inputs(
 
 
 async def _recorded_inputs(
-    services: Services, runs: RunReader, row: RunRow
+    services: Services, runs: RunReader, row: RunRow, plan: Plan
 ) -> tuple[dict[str, Written], ValueSpace, str | None]:
     """Return what a run was given: the inputs of the first of its family, and what forks edited since.
 
     With the structure it began with. Where that was removed, there is none, and what is left to compare are
     the inputs that no node writes.
     """
-    plan = await runs.plan(row)
     family = [run async for run in runs.lineage.back(row)]
     if any(run.trimmed_before for run in family):
         folded = await runs.rehydrate(row, plan, Durability())

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from everstep import END, Context, Flow, Host, Node, ifelse, node, route
-from everstep.errors import BadRequest, FlowError, InputError
+from everstep.errors import BadRequest, FlowError, InputError, StateCorrupted
+from everstep.graph.compile.blueprint import read_plan
 
 
 @node(output="doubled")
@@ -477,3 +478,16 @@ def test_a_plain_function_in_a_flow_is_called_by_its_name() -> None:
 
     (message,) = problems_of(plain).values()
     assert message.startswith("Function 'plain' (test_flow.py:") and " at 0x" not in message
+
+
+def test_the_structure_of_a_flow_is_read_once_by_all_who_look_at_it() -> None:
+    blueprint = Flow("sum", [double, add]).plan.blueprint
+    plan = read_plan(blueprint, "sum")
+    assert plan.blueprint == blueprint
+    assert read_plan(bytes(bytearray(blueprint)), "another") is plan
+
+
+def test_what_is_no_structure_is_told_of_each_time() -> None:
+    for flow_id in ("a", "b"):
+        with pytest.raises(StateCorrupted, match=f"of flow '{flow_id}' cannot be read"):
+            read_plan(b"{}", flow_id)

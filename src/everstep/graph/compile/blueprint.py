@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,6 +17,9 @@ from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError
 from everstep.model.shapes import understood
+
+_KEPT, _LARGE = 16, 64 * 1024
+"""How many plans are kept that were read lately, and bytes from which on a structure is read each time."""
 
 
 class _Group(msgspec.Struct):
@@ -61,11 +65,19 @@ def plan_of(blueprint: bytes) -> Plan:
 
 
 def read_plan(blueprint: bytes, flow_id: str) -> Plan:
-    """Build a plan without bodies from what a store keeps; `StateCorrupted` if that is no structure."""
+    """Build a plan without bodies from what a store keeps; `StateCorrupted` if that is no structure.
+
+    Who reads the same again gets the same plan: it is only looked at.
+    """
     try:
-        return plan_of(blueprint)
+        return plan_of(blueprint) if len(blueprint) > _LARGE else _read_lately(blueprint)
     except (EverstepError, msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise StateCorrupted(f"the structure of flow {flow_id!r} cannot be read: {error}.") from error
+
+
+@lru_cache(maxsize=_KEPT)
+def _read_lately(blueprint: bytes) -> Plan:
+    return plan_of(blueprint)
 
 
 def _plan(shape: _Blueprint) -> Plan:
