@@ -504,3 +504,15 @@ def test_a_rule_that_finds_something_else_is_named(rule: Any) -> None:
 
 def test_a_rule_that_returns_nothing_has_found_nothing() -> None:
     assert not validate(Flow("f", [first]), rules=[lambda flow, host: None])  # type: ignore[list-item,return-value]
+
+
+def test_what_was_found_for_one_host_or_durability_is_not_taken_for_another() -> None:
+    flow, lacks_waits = Flow("f", [first, feed, NAP]), ALL._replace(holds_waits=False)
+    for _ in range(2):
+        flow.durability = Durability("strong")
+        assert codes(validate(flow, ALL)) == [NotCheckpointable.code]
+        assert codes(validate(flow, lacks_waits)) == [ServiceMissing.code, NotCheckpointable.code]
+        assert set(codes(validate(flow, NONE))) == {ServiceMissing.code}
+        flow.durability = Durability("partial")
+        assert codes(validate(flow, ALL)) == []
+        assert codes(validate(flow, lacks_waits)) == [ServiceMissing.code]

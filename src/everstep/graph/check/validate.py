@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Never, NoReturn, Protocol
 
@@ -126,10 +126,10 @@ class Subject:
         self.mode = mode_on(flow, offers)
 
     @cached_property
-    def nodes(self) -> list[tuple[str, Node]]:
+    def nodes(self) -> Sequence[tuple[str, Node]]:
         """Every node at any depth, with its path; also of a draft that cannot be compiled."""
         if self.plan is not None:
-            return list(deep_nodes(self.plan))
+            return self.plan.deep
         found: list[tuple[str, Node]] = []
         for n in self.flow.nodes:
             if isinstance(n, Node):
@@ -194,6 +194,23 @@ def _note_hidden(plan: Plan, prefix: str, lifted: Collection[str] | None, found:
         _note_hidden(n.inner, f"{path}/", given, found)
 
 
+Check = Callable[[Subject], Iterable[Diagnostic]]
+
+
+def _of_plan(check: Check) -> Check:
+    """Make a check once for each plan and mode: one that looks at nothing else, neither flow nor host."""
+
+    def known(it: Subject) -> Iterable[Diagnostic]:
+        if it.plan is None:
+            return check(it)
+        found: Iterable[Diagnostic] | None = it.plan.findings.get((check, it.mode))
+        if found is None:
+            found = it.plan.findings[check, it.mode] = tuple(check(it))
+        return found
+
+    return known
+
+
 def _halts(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         if not n.halts:
@@ -241,6 +258,7 @@ def _inner_rules(it: Subject) -> Iterator[Diagnostic]:
                     yield found._replace(node=f"{path}/{found.node}".rstrip("/"))
 
 
+@_of_plan
 def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
     """An atomic flow that is repeated makes its effects again: the same ones, if what led there is."""
     for path, n in it.nodes:
@@ -263,6 +281,7 @@ def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
                     yield Diagnostic("flow.shaky_effect", Severity.WARNING, effect, None, message, fix)
 
 
+@_of_plan
 def _collected(it: Subject) -> Iterator[Diagnostic]:
     """A map that collects errors gives them to its readers, among the values."""
     for prefix, plan in it.plans:
@@ -283,6 +302,7 @@ def _collected(it: Subject) -> Iterator[Diagnostic]:
                     yield Diagnostic("flow.collected_error", Severity.WARNING, path, (by, path), message, fix)
 
 
+@_of_plan
 def _lost_results(it: Subject) -> Iterator[Diagnostic]:
     """A node without an output drops its result, unless nodes are wired or asked for as tasks.
 
@@ -318,6 +338,7 @@ def _unstorable(it: Subject) -> Iterator[Diagnostic]:
         yield Diagnostic(ValueNotStorable.code, severity, path, None, message, fix)
 
 
+@_of_plan
 def _transient_effects(it: Subject) -> Iterator[Diagnostic]:
     """An effect is repeated with the same inputs, unless one is made again and comes out differently."""
     for prefix, plan in it.plans if it.mode is not Mode.OFF else ():
@@ -392,6 +413,8 @@ def _aliases(it: Subject) -> Iterator[Diagnostic]:
                 fix = known_aliases(alias, it.offers.notifiers, "notifiers")
                 yield Diagnostic(UnknownNotifier.code, message=message, fix=fix)
     for path, n in it.nodes:
+        if not (n.schedulers or n.notifiers):
+            continue
         kinds = (
             (UnknownScheduler.code, "scheduler", n.schedulers, it.offers.schedulers),
             (UnknownNotifier.code, "notifier", n.notifiers, it.offers.notifiers),
@@ -416,6 +439,7 @@ def known_aliases(wanted: object, known: Iterable[str], option: str) -> str:
     return f"It has none; give the host {option}={{{str(wanted)[:40]!r}: ...}}."
 
 
+@_of_plan
 def _profiles(it: Subject) -> Iterator[Diagnostic]:
     """The rules DAG-CKPT-001, 004 and 005: what cannot be resumed, in a flow that is to be."""
     for path, n in it.nodes:
@@ -458,6 +482,7 @@ def _not_strong(code: str, path: str, reason: str) -> Diagnostic:
     return Diagnostic(code, node=path, message=message, fix=fix)
 
 
+@_of_plan
 def _asked(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         for code, what, said in (
@@ -470,6 +495,7 @@ def _asked(it: Subject) -> Iterator[Diagnostic]:
                 )
 
 
+@_of_plan
 def _choices(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         is_open = n.persist is Persist.AUTO and n.skip_on_resume is False and n.inner is None
@@ -486,6 +512,7 @@ def _choices(it: Subject) -> Iterator[Diagnostic]:
             )
 
 
+@_of_plan
 def _tasks(it: Subject) -> Iterator[Diagnostic]:
     for prefix, plan in it.plans:
         if any(n.context_param is not None for n in plan.nodes):
@@ -497,6 +524,7 @@ def _tasks(it: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic("flow.unasked_task", Severity.WARNING, path, None, message, fix)
 
 
+@_of_plan
 def _exits(it: Subject) -> Iterator[Diagnostic]:
     for prefix, plan in it.plans:
         if not plan.looping:
@@ -514,6 +542,7 @@ def _exits(it: Subject) -> Iterator[Diagnostic]:
                 yield Diagnostic("flow.no_exit", Severity.WARNING, first, None, message, fix)
 
 
+@_of_plan
 def _unread(it: Subject) -> Iterator[Diagnostic]:
     """What the last nodes write is the result, so only nodes that something follows are looked at."""
     for i, n in enumerate(it.plan.nodes if it.plan is not None else ()):
@@ -529,9 +558,10 @@ def _unread(it: Subject) -> Iterator[Diagnostic]:
 
 def _migrations(it: Subject) -> Iterator[Diagnostic]:
     """What a rename leads to must be there, unless a later rule leads on from it."""
-    if it.plan is None:
+    rules = it.flow.migrations
+    if it.plan is None or not rules:
         return
-    known, rules = {path for path, _ in it.nodes}, it.flow.migrations
+    known = {path for path, _ in it.nodes}
     for k, rule in enumerate(rules):
         to = rule.place + "/" * bool(rule.place) + rule.to.rpartition("/")[2]
         if rule.kind != "rename_node" or to in known or any(later.name == to for later in rules[k + 1 :]):
@@ -541,7 +571,7 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
         yield Diagnostic("flow.rename_to_nothing", Severity.WARNING, to, None, message, fix)
 
 
-CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
+CHECKS: tuple[Check, ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
     *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results, _unstorable),
 )

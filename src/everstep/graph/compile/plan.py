@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -140,6 +141,16 @@ class Plan:
         self.blueprint = msgspec.json.encode(self.shape)
         """The structure as bytes: names and wiring, no bodies. `plan_of` reads it back."""
         self.hash = hash_of(self.blueprint)
+
+    @cached_property
+    def deep(self) -> tuple[tuple[str, Node], ...]:
+        """Every node at any depth, with its path."""
+        return tuple(deep_nodes(self))
+
+    @cached_property
+    def findings(self) -> dict[Hashable, Any]:
+        """What checks have found that look at nothing but this plan, which does not change."""
+        return {}
 
     def _read_wiring(self, edges: Sequence[tuple[str, str]], tasks: Sequence[str]) -> None:
         self.tasks = frozenset(self.index[name] for name in tasks)
