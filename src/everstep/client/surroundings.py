@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,12 +25,18 @@ def spool_folder(url: str, given: str | Path | None) -> Path:
     root = given or os.environ.get("EVERSTEP_SPOOL")
     if not root and place.startswith("sqlite:///"):
         return Path(place.removeprefix("sqlite:///") + ".spool")
-    return Path(root or _state_folder()).absolute() / hashlib.sha256(place.encode()).hexdigest()[:16]
+    root = root or _state_folder(os.environ.get("XDG_STATE_HOME"), os.environ.get("HOME"))
+    return _folder_in(root, place).absolute()
 
 
-def _state_folder() -> Path:
-    """Return where programs of this user keep what they need later."""
-    named = os.environ.get("XDG_STATE_HOME")
+@lru_cache(maxsize=16)
+def _folder_in(root: str | Path, place: str) -> Path:
+    return Path(root) / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=16)
+def _state_folder(named: str | None, home: str | None) -> Path:
+    """Return where programs of this user keep what they need later; `home` is what that is kept by."""
     try:
         state = Path(named) if named else Path.home() / ".local" / "state"
     except RuntimeError:  # a container may run as a user without a home
