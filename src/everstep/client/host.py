@@ -23,11 +23,11 @@ from everstep.errors import BadRequest, StoreUnavailable
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
-from everstep.model.durability import Durability, DurabilityMode
+from everstep.model.durability import DurabilityMode, mode_of
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
-from everstep.model.retention import Retention, checked_retention
+from everstep.model.retention import KEEP_ALL, Retention, checked_retention
 from everstep.model.waits import UNSAID, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
@@ -166,7 +166,7 @@ class AsyncHost:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
-            max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
+            max_mode=Mode.OFF if opened.url == NO_STORE else mode_of(max_durability_mode),
             provides=provides,
             spool=spool if isinstance(spool, Spool) else Spool(spool_folder(opened.url, spool)),
             rules=rules,
@@ -182,7 +182,7 @@ class AsyncHost:
         return RealSystem(clock, ids)
 
     def _keep_by(self, retention: Retention | None) -> Retention:
-        kept = checked_retention(retention) or Retention()
+        kept = checked_retention(retention) or KEEP_ALL
         self._after_run = Afterwards(kept, self._twin_resting, self._services.system, Collector)
         if not kept.keeps_all:
             retaining_store(self._services)
@@ -603,7 +603,7 @@ class AsyncHost:
         """
         await self._runs.stop()
         await self._after_run.close()
-        self._runs.close()
+        await self._runs.close()
         self._services.close()
         await self._services.store.close()
         if self._home is not None:

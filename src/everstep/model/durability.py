@@ -69,7 +69,7 @@ class Durability:
     ) -> None:
         given = dict(locals())
         del given["self"]
-        given["mode"] = _enum(Mode, mode, "mode")
+        given["mode"] = mode_of(mode)
         given["flush"] = _enum(Flush, flush, "flush")
         given["interval"] = _interval(interval)
         for field in ("lease_ttl", "checkpoint_ttl", "retain_completed_for"):
@@ -156,6 +156,11 @@ class Durability:
         raise BadRequest(
             f"durability is {wanted!r}.", fix="Use 'off', 'partial', 'strong', or a Durability object."
         )
+
+
+def mode_of(given: DurabilityMode) -> Mode:
+    """Read the name of a mode."""
+    return _enum(Mode, given, "mode")
 
 
 def _interval(given: Any) -> Any:

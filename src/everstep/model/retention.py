@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from everstep.errors import BadRequest
 from everstep.model.durability import Durability
@@ -69,7 +69,7 @@ class Retention:
     @property
     def keeps_all(self) -> bool:
         """True if it removes nothing."""
-        return self == Retention()
+        return self == KEEP_ALL
 
     @property
     def counts(self) -> bool:
@@ -98,6 +98,9 @@ class Retention:
     def of_wire(cls, told: Mapping[str, Any]) -> Retention:
         """Read what `to_wire` wrote; rules that a newer everstep knows are left out."""
         return cls(**{field: value for field, value in told.items() if field in cls.__dataclass_fields__})
+
+
+KEEP_ALL: Final = Retention()
 
 
 def checked_retention(given: object) -> Retention | None:

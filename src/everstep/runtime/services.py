@@ -251,9 +251,15 @@ class StoreTime:
 
     def __init__(self, store: CheckpointStore, clock: Clock) -> None:
         self._clock = clock
-        self._store = store if isinstance(store, TimedStore) and time_for_store(clock) is None else None
+        self._given = store
         self._heard: tuple[datetime, float] | None = None
         """What the store said, and when by the monotonic clock."""
+
+    @cached_property
+    def _store(self) -> TimedStore | None:
+        """The store, if it has a clock that counts."""
+        store = self._given
+        return store if isinstance(store, TimedStore) and time_for_store(self._clock) is None else None
 
     async def hear(self) -> None:
         """Ask the store what time it is, if that was not done lately. Never raises."""
