@@ -7,7 +7,7 @@ not here: a simulation brings its own loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from everstep.model.leases import Process
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor  # which loads much, and only some hosts have one
+    from concurrent.futures import Executor, Future  # which load much, and only some hosts have them
 
 T = TypeVar("T")
 
@@ -163,6 +163,9 @@ class System(Protocol):
 
     def executor(self, most: int, name: str) -> Executor:
         """Return at most so many threads that make calls one after the other."""
+
+    def wait_for(self, futures: Iterable[Future[Any]]) -> None:
+        """Return once all of these are done, which other threads see to."""
 
     def thread_id(self) -> int:
         """Return a number that no other living thread has."""

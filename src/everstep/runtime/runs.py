@@ -129,8 +129,13 @@ class Runs:
             await self._services.system.pause(_LOOK)
             left -= _LOOK
 
-    def close(self) -> None:
-        self.keeper.close()
+    async def close(self) -> None:
+        """Stop renewing leases. The thread that does may be waiting for this loop, so it is not waited for on it."""
+        thread = self.keeper.close()
+        if thread is not None and self._services.blocking is not None:
+            thread.join()
+        elif thread is not None:
+            await self._services.system.to_thread(thread.join)
 
     async def run(self, flow: Flow, given: Given, run_id: str | None, *, wait: bool = False) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -116,7 +116,10 @@ class ProcFs:
         )
 
     def is_gone(self, process: Process) -> bool:
-        if not self.is_here(process):
+        mine = self.me()
+        if mine is None or not self.is_here(process):
+            return False
+        if (process.pid, process.started) == (mine.pid, mine.started):
             return False
         try:
             return _start_time(process.pid) != process.started
@@ -155,6 +158,7 @@ class RealSystem:
     event = staticmethod(threading.Event)
     queue = staticmethod(SimpleQueue[Any])
     runner = staticmethod(asyncio.Runner)
+    wait_for = staticmethod(wait)
 
     def __init__(
         self, clock: Clock | None = None, ids: Ids | None = None, processes: Processes | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,14 @@ _Work = tuple[Future[Any], Callable[[], Any]]
 class _Calls:
     """What runs on threads, and what is not awaited any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System) -> None:
+        self._system = system
         self.made: set[Future[Any]] = set()
         self.given_up: set[Future[Any]] = set()
 
     def wait(self) -> None:
         """Wait, when the program ends, for calls that were not given up on."""
-        wait(self.made - self.given_up)
+        self._system.wait_for(self.made - self.given_up)
         if self.given_up:
             many = len(self.given_up)
             log.warning(
@@ -44,7 +45,7 @@ class NodeThreads(Executor):
         self._system = system
         self._lock = system.lock()
         self._queue: Queue[_Work | None] = system.queue()
-        self._calls = _Calls()
+        self._calls = _Calls(system)
         self._threads = 0
         self._idle = 0
         self._is_closed = False

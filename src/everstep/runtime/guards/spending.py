@@ -102,6 +102,7 @@ class Spending:
         except RuntimeError:
             raise _too_late() from None
         if waits:
+            self._services.system.wait_for([written])
             written.result()
         return Spent()
 

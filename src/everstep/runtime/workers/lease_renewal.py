@@ -244,15 +244,17 @@ class LeaseKeeper:
         newest = max(drives, key=lambda held: held.lease.epoch, default=None)
         return newest.drive if newest is not None else None
 
-    def close(self) -> None:
-        """Stop renewing; only what makes effects still is kept, on a thread that ends with it."""
+    def close(self) -> Thread | None:
+        """Stop renewing; only what makes effects still is kept, on a thread that ends with it.
+
+        Returns the thread if it is to be waited for.
+        """
         with self._changed:
             self._is_closed = True
             self._held = {o: held for o, held in self._held.items() if not isinstance(held.drive, _NotYet)}
             lingers = bool(self._held)
             self._changed.notify()
-        if self._thread is not None and not lingers:
-            self._thread.join()
+        return None if lingers else self._thread
 
     def _work(self) -> None:
         while True:
@@ -337,7 +339,9 @@ class LeaseKeeper:
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._system.wait_for([done])
+        return done.result()
 
     def _stop(self, held: _Held, reason: EverstepError) -> None:
         with self._changed:

@@ -1,0 +1,128 @@
+"""Trying schedules: every single fault, then faults by chance; and finding the few decisions behind a failure."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from everstep.testing.simulation.checks import Broken, Reader
+from everstep.testing.simulation.faults import Chosen, Decider, Drawn, Fault, Nothing, Taken
+from everstep.testing.simulation.trial import End, Trial
+from everstep.testing.simulation.world import NeverEnds, World
+
+SWEEP = 200
+"""So many worlds are freed together: each leaves circles that only the garbage collector frees."""
+
+
+class Tried(NamedTuple):
+    """One schedule, and what came of it."""
+
+    seed: int
+    taken: tuple[Taken, ...]
+    digest: str
+    broken: tuple[Broken, ...]
+    lines: tuple[str, ...]
+    """The story."""
+
+
+class Explorer:
+    """Tries the schedules of one trial."""
+
+    def __init__(self, trial: Trial, *, seed: int = 0, kinds: Iterable[Fault] = Fault) -> None:
+        self._trial = trial
+        self._seed = seed
+        self._kinds = frozenset(kinds)
+        self._reader = Reader()
+        self.counts: Counter[str] = Counter()
+        """How many schedules were tried, and how often each fault was among them."""
+        self.points: list[tuple[str, tuple[Fault, ...]]] = []
+        """Where something could go wrong in the uninterrupted world."""
+        self._whole: dict[str, End] = {}
+        self.whole = self._uninterrupted()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _uninterrupted(self) -> Tried:
+        """Try it with nothing going wrong; what comes of it is what all others are compared with."""
+        world = self._trial.world(self._seed, Nothing())
+        world.ledger.keeps_points = True
+        broken = self._run(world)
+        self.points = world.ledger.points
+        if not broken:
+            self._whole = self._trial.ends(world, self._reader)
+        return _tried(self._seed, world, broken)
+
+    def single_faults(self) -> Iterator[Taken]:
+        """Yield each fault at each point of the uninterrupted world."""
+        for label, possible in self.points:
+            for fault in possible:
+                if fault in self._kinds:
+                    yield Taken(label, fault.value)
+
+    def try_chosen(self, taken: Sequence[Taken], seed: int | None = None) -> Tried:
+        """Try exactly these decisions."""
+        return self._try(self._seed if seed is None else seed, Chosen(taken))
+
+    def try_drawn(self, seed: int, *, faults: float = 2.0, disorder: float = 0.05) -> Tried:
+        """Try what follows from a seed: so many faults on average."""
+        hazard = min(0.5, faults / max(1, len(self.points)))
+        return self._try(seed, Drawn(seed, hazard=hazard, disorder=disorder, kinds=self._kinds))
+
+    def _try(self, seed: int, decider: Decider) -> Tried:
+        world = self._trial.world(seed, decider)
+        broken = self._run(world)
+        self.counts["schedules"] += 1
+        self.counts.update(it.choice for it in world.ledger.taken if not it.choice.isdecimal())
+        if self.counts["schedules"] % SWEEP == 0 and not gc.isenabled():
+            gc.collect()
+        return _tried(seed, world, broken)
+
+    def _run(self, world: World) -> list[Broken]:
+        try:
+            world.run()
+        except NeverEnds as error:
+            return [Broken("progress", str(error))]
+        return self._trial.judge(world, self._reader, self._whole or None)
+
+    def shrink(self, tried: Tried) -> Tried:
+        """Return a schedule that breaks the same promise with as few decisions as were found."""
+        wanted = {it.invariant for it in tried.broken}
+        best, size = tried, max(1, len(tried.taken) // 2)
+        while size >= 1:
+            at = 0
+            while at < len(best.taken):
+                fewer = best.taken[:at] + best.taken[at + size :]
+                again = self.try_chosen(fewer, tried.seed)
+                if wanted & {it.invariant for it in again.broken}:
+                    best = again if len(again.taken) <= len(fewer) else again._replace(taken=fewer)
+                else:
+                    at += size
+            size //= 2
+        return best
+
+
+def _tried(seed: int, world: World, broken: list[Broken]) -> Tried:
+    lines = tuple(world.ledger.lines()) if broken else ()
+    return Tried(
+        seed, tuple(world.ledger.taken), world.ledger.digest() if broken else "", tuple(broken), lines
+    )
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Let garbage be collected in large sweeps: it is the same work in far fewer rounds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+            gc.collect()
+
+
+Ends = Mapping[str, End]

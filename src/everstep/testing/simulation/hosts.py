@@ -1,0 +1,135 @@
+"""Hosts of simulated processes: the real ones, on the machine and the store of their world."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from everstep.client.host import AsyncHost
+from everstep.client.lanes import Lanes, Work
+from everstep.client.sync import Host
+from everstep.errors import BadRequest
+from everstep.ports.store import Commit
+from everstep.ports.system import Clock, Ids, System
+from everstep.runtime.outage.spool import Spool
+from everstep.testing.simulation.faults import Fault
+from everstep.testing.simulation.hub import Dead
+from everstep.testing.simulation.loop import SimLoop, tidy
+from everstep.testing.simulation.process import SimProcess
+
+if TYPE_CHECKING:
+    from everstep.testing.simulation.world import World
+
+T = TypeVar("T")
+HostLike = Host
+_DIES = (Fault.CRASH, Fault.POWER_CUT, Fault.STALL)
+_NOWHERE = Path("/simulated")
+
+
+class SimAsyncHost(AsyncHost):
+    """An `AsyncHost` of a simulated process."""
+
+    def __init__(self, process: SimProcess, *given: Any, **options: Any) -> None:
+        self.process = process
+        super().__init__(*given, **options)
+        process.hosts.append(self)
+
+    def _system_of(self, clock: Clock | None, ids: Ids | None) -> System:
+        return self.process.system
+
+    def twin(self) -> SimAsyncHost:
+        twin = super().twin()
+        twin.process = self.process
+        self.process.hosts.append(twin)
+        return twin
+
+
+class SimLanes(Lanes):
+    """Simulated event loops for calls of code that does not await."""
+
+    def __init__(self, host: SimAsyncHost) -> None:
+        self.host = host
+        self._process = host.process
+        self._free_loops: list[tuple[SimLoop, AsyncHost]] = [(host.process.system.new_loop(), host)]
+        self._is_closed = False
+
+    def call(self, work: Work[T]) -> T:
+        if self._is_closed:
+            raise BadRequest("this host is closed.", fix="Open another one.")
+        if self._free_loops:
+            loop, host = self._free_loops.pop()
+        else:
+            loop, host = self._process.system.new_loop(), self.host.twin()
+        try:
+            found: T = loop.run_until_complete(work(host))
+            return found
+        finally:
+            self._free_loops.append((loop, host))
+
+    def close(self) -> None:
+        if self._is_closed or self._process.is_dead:
+            return
+        self.call(lambda _: self.host.close())
+        self._is_closed = True
+        for loop, _ in self._free_loops:
+            tidy(loop)
+            loop.close()
+
+
+class SimSpool(Spool):
+    """What waits for the store, on the disk of a simulated machine."""
+
+    def __init__(self, world: World, process: SimProcess) -> None:
+        super().__init__(_NOWHERE)
+        self._world = world
+        self._process = process
+        self._kept = process.machine.spooled
+
+    def add(self, commit: Commit) -> None:
+        self._reach("before", "spool")
+        self._kept.setdefault(commit.run_id, []).append(commit)
+        self._reach("after", "spool")
+
+    def each(self, run_id: str) -> Iterator[Commit]:
+        yield from list(self._kept.get(run_id, ()))
+
+    def has(self, run_id: str) -> bool:
+        return run_id in self._kept
+
+    def runs(self) -> list[str]:
+        return sorted(self._kept)
+
+    def drop(self, run_id: str, checkpoint_ids: Collection[str]) -> None:
+        if not self.has(run_id):
+            return
+        self._reach("before", "unspool")
+        left = [commit for commit in self._kept[run_id] if commit.checkpoint_id not in checkpoint_ids]
+        if left:
+            self._kept[run_id] = left
+        else:
+            del self._kept[run_id]
+        self._reach("after", "unspool")
+
+    def _reach(self, when: str, what: str) -> None:
+        process = self._process
+        if process.is_dead:
+            raise Dead
+        number = process.count(what) if when == "before" else process.counts[what]
+        self._world.reach(process, f"{when} {what} {number}", _DIES)
+
+
+def host_of(world: World, process: SimProcess, options: dict[str, Any]) -> Host:
+    """Open a host for a program of a simulated process."""
+    said = {"compress": False, "encrypt": False, "spool": SimSpool(world, process), **options}
+    opened = world.store.open_for(process)
+    host = object.__new__(Host)
+    host._host = SimAsyncHost(process, opened, owns_loop=True, **said)
+    host._lanes = SimLanes(host._host)
+    return host
+
+
+def async_host_of(world: World, process: SimProcess, options: dict[str, Any]) -> SimAsyncHost:
+    """Open a host for a program that awaits."""
+    said = {"compress": False, "encrypt": False, "spool": SimSpool(world, process), **options}
+    return SimAsyncHost(process, world.store.open_for(process), **said)

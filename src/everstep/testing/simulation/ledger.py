@@ -1,0 +1,177 @@
+"""What was seen of a world, in one order: writes that the store took, calls of nodes, faults, log lines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from everstep.errors import EverstepError
+from everstep.model.leases import Lease
+from everstep.model.waits import WaitRow
+from everstep.ports.store import Commit, Verdict
+from everstep.runtime.drive.context import RunContext
+from everstep.testing.simulation.faults import TOLD, Fault, Taken
+from everstep.testing.simulation.hub import SECOND, Hub
+from everstep.testing.simulation.process import SimProcess
+
+Visit = tuple[str, str, int]
+"""A run, a path in it, and the number of the visit."""
+
+
+class Body(NamedTuple):
+    """One call of a node."""
+
+    order: int
+    tag: str
+    run_id: str
+    path: str
+    visit: int
+    attempt: int
+    key: str | None
+    given: str
+    """What it was given, as text."""
+    is_effect: bool
+    is_sure: bool
+    """True if its process had no reason to doubt that it has the run."""
+    owner: str | None
+    """Who had the run by the store's word when an effect began, if that was another process."""
+
+    @property
+    def place(self) -> Visit:
+        return self.run_id, self.path, self.visit
+
+
+class Ended(NamedTuple):
+    """A call of a node that came to its end."""
+
+    order: int
+    body: Body
+
+
+class Settled(NamedTuple):
+    """A wait that got its answer."""
+
+    row: WaitRow
+    at: datetime
+    """The store's time."""
+
+
+class Spent(NamedTuple):
+    """What a node said it spent."""
+
+    run_id: str
+    amounts: dict[str, Decimal]
+    is_counted: bool
+    """True once `ctx.spend` has returned."""
+
+
+class Ledger:
+    """Everything that was seen. What is in `trace` is what two equal schedules have in common."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.order = 0
+        self.trace: list[str] = []
+        self.story: list[tuple[int, str]] = []
+        self.taken: list[Taken] = []
+        """The decisions that were not the usual ones."""
+        self.points: list[tuple[str, tuple[Fault, ...]]] = []
+        """The points where something could go wrong."""
+        self.keeps_points = False
+        self.bodies: list[Body] = []
+        self.ended: list[Ended] = []
+        self.puts: dict[tuple[str, int], int] = {}
+        """When each checkpoint of each run was first taken."""
+        self.settled: list[Settled] = []
+        self.spends: list[Spent] = []
+        self.driven: dict[tuple[str, str], RunContext] = {}
+        """The newest drive of each run in each process, as it stands."""
+
+    def tick(self) -> int:
+        """Return the next number in the order of things."""
+        self.order += 1
+        return self.order
+
+    def digest(self) -> str:
+        """Return a digest of what the store and the world outside saw."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+    def tell(self, text: str) -> None:
+        """Add a line to the story."""
+        self.story.append((self._hub.now, text))
+
+    def note_fault(self, process: SimProcess, point: str, fault: Fault) -> None:
+        self.taken.append(Taken(f"{process.tag} {point}", fault.value))
+        self.trace.append(f"{self._hub.now} {process.tag} {point}: {fault.value}")
+        self.tell(f"{process.tag}, {point}: {TOLD[fault]}.")
+
+    def note_write(
+        self, process: SimProcess, name: str, number: int, commits: Sequence[Commit], result: Any
+    ) -> None:
+        order = self.tick()
+        if name == "put":
+            for commit, verdict in zip(commits, result, strict=True):
+                self._note_put(process, commit, verdict, order)
+            return
+        self.trace.append(f"{self._hub.now} {process.tag} {name} {_shown(result)}")
+        if name == "claim_due":
+            for row, lease in result:
+                self.tell(f"{process.tag} claims run {row.run_id!r} (epoch {lease.epoch}).")
+        elif name == "lease":
+            self.tell(f"{process.tag} takes run {result.run_id!r} (epoch {result.epoch}).")
+        elif name == "settle" and result[0]:
+            self.settled.append(Settled(result[1], process.machine.now()))
+            self.tell(f"wait {result[1].path} is settled by {result[1].settled_by} through {process.tag}.")
+        elif name == "signal" and result:
+            self.tell(f"{process.tag} asks for a run to be cancelled.")
+
+    def _note_put(self, process: SimProcess, commit: Commit, verdict: Verdict, order: int) -> None:
+        what = f"{commit.run_id}@{commit.sequence}"
+        self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
+        if verdict is Verdict.ACCEPTED:
+            self.puts.setdefault((commit.run_id, commit.sequence), order)
+        status = f", {commit.status.value}" if commit.status is not None else ""
+        said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict.value})"
+        self.tell(f"checkpoint {what} of {process.tag} {said}{status}.")
+
+    def note_refusal(self, process: SimProcess, name: str, error: EverstepError) -> None:
+        self.trace.append(f"{self._hub.now} {process.tag} {name} {error.code}")
+
+    def note_body(self, body: Body) -> None:
+        self.bodies.append(body)
+        kind = "effect" if body.is_effect else "node"
+        self.trace.append(
+            f"{self._hub.now} {body.tag} {kind} {body.run_id} {body.path}@{body.visit} {body.attempt} "
+            f"{body.key} {body.given}"
+        )
+        again = f", attempt {body.attempt}" if body.attempt > 1 else ""
+        visit = f" (visit {body.visit})" if body.visit > 1 else ""
+        self.tell(f"{body.tag} calls {body.path}{visit} of run {body.run_id!r}{again}.")
+
+    def note_ended(self, body: Body) -> None:
+        self.ended.append(Ended(self.tick(), body))
+
+    def note_life(self, process: SimProcess, what: str) -> None:
+        self.trace.append(f"{self._hub.now} {process.tag} {what}")
+        self.tell(f"{process.tag} {what}.")
+
+    def lines(self) -> list[str]:
+        """Return the story, each line with its time."""
+        return [f"{at / SECOND:9.3f} s  {text}" for at, text in self.story]
+
+
+def _shown(result: Any) -> str:
+    """Return what a store answered, without what two equal schedules could differ in."""
+    if isinstance(result, Lease):
+        return f"{result.run_id} {result.owner} {result.epoch}"
+    if isinstance(result, list):
+        return f"[{', '.join(_shown(item) for item in result)}]"
+    if isinstance(result, tuple):
+        return f"({', '.join(_shown(item) for item in result)})"
+    if isinstance(result, WaitRow):
+        return f"{result.wait_id} {result.status.value}"
+    run_id = getattr(result, "run_id", None)
+    return str(run_id) if run_id is not None else f"{result!r:.80}"

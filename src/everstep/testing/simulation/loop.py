@@ -1,0 +1,257 @@
+"""An event loop whose time is the world's: asyncio as it is, on simulated threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from heapq import heappop, heappush
+from math import ceil
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
+
+if TYPE_CHECKING:
+    from everstep.testing.simulation.process import SimProcess
+
+T = TypeVar("T")
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """Runs callbacks in the order in which they were scheduled, as asyncio's own loops do."""
+
+    def __init__(self, hub: Hub, process: SimProcess) -> None:
+        self._hub = hub
+        self._process = process
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._numbers = 0
+        self._thread: SimThread | None = None
+        self._is_idle = False
+        self._is_closed = False
+        self._is_stopping = False
+        self._tasks: WeakValueDictionary[int, asyncio.Task[Any]] = WeakValueDictionary()
+        """In the order in which they were made, which no set of theirs would keep."""
+        self._generators: WeakSet[Any] = WeakSet()
+        process.loops.append(self)
+
+    # -- what asyncio asks of a loop ----------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._hub.now / SECOND
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if self._is_closed:
+            raise RuntimeError("Event loop is closed")
+        handle = self.call_soon(callback, *args, context=context)
+        if self._is_idle and self._thread is not None:
+            self._hub.wake(self._thread)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._numbers += 1
+        # Whole microseconds, and at least one if it is to come at all: else who waits for what rounding left
+        # over would wait for ever.
+        now = self._hub.now
+        due = max(now + 1, ceil(when * SECOND - 0.001)) if when * SECOND > now else now
+        heappush(self._timers, (due, self._numbers, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time has come."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        # A name of its own, as the number that asyncio would give depends on what ran before.
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)  # type: ignore[arg-type]
+        self._numbers += 1
+        self._tasks[self._numbers] = task
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        pool = executor or self._process.system.executor(4, "default")
+        return asyncio.wrap_future(pool.submit(func, *args), loop=self)
+
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """It has no such mode."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self._process.heard_of(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self._process.heard_of(context)
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    # -- running it ---------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Any) -> Any:
+        task = asyncio.ensure_future(future, loop=self)
+        task.add_done_callback(self._stop)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop)
+        if not task.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return task.result()
+
+    def _stop(self, _: object) -> None:
+        self._is_stopping = True
+
+    def run_forever(self) -> None:
+        hub, self._thread, self._is_stopping = self._hub, self._hub.current, False
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(self._generators.add, self._finalize)
+        asyncio._set_running_loop(self)
+        try:
+            while not self._is_stopping:
+                self._turn()
+                if not self._ready and not self._is_stopping:
+                    self._is_idle = True
+                    hub.block(self._next_due())
+                    self._is_idle = False
+        finally:
+            self._thread, self._is_idle = None, False
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _turn(self) -> None:
+        """Run what is ready now; what that schedules comes in the next turn."""
+        timers, ready = self._timers, self._ready
+        if timers:
+            now = self._hub.now
+            while timers and timers[0][0] <= now:
+                handle = heappop(timers)[2]
+                if not handle._cancelled:
+                    ready.append(handle)
+        for _ in range(len(ready)):
+            handle_now = ready.popleft()
+            if not handle_now._cancelled:
+                handle_now._run()
+
+    def _next_due(self) -> int | None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        return timers[0][0] if timers else None
+
+    def _finalize(self, generator: Any) -> None:
+        self._generators.discard(generator)
+        if not self._is_closed and not self._process.is_dead:
+            self.call_soon_threadsafe(self.create_task, generator.aclose())
+
+    async def shutdown_asyncgens(self) -> None:
+        closing = list(self._generators)
+        self._generators.clear()
+        await asyncio.gather(*(generator.aclose() for generator in closing), return_exceptions=True)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Its threads end with the process."""
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def unfinished(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that have not ended, the oldest first."""
+        return [task for task in list(self._tasks.values()) if not task.done()]
+
+    def abandon(self) -> None:
+        """Free what was under way when its process died. Nothing that it does on the way counts."""
+        self._is_closed = True
+        for task in self.unfinished():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            try:
+                task.get_coro().close()  # type: ignore[union-attr]
+            except BaseException:  # what a dying program raises is nobody's concern
+                continue
+        self._ready.clear()
+        self._timers.clear()
+
+
+class SimRunner:
+    """`with runner: runner.run(coroutine)`, on a loop of its own."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Dead):
+            tidy(self._loop)
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T], /) -> T:
+        found: T = self._loop.run_until_complete(work)
+        return found
+
+
+def tidy(loop: SimLoop) -> None:
+    """Let what was left half-way on a loop come to its end."""
+    loop.run_until_complete(_cancel_others(loop))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+async def _cancel_others(loop: SimLoop) -> None:
+    for _ in range(2):  # generators that were dropped are closed by tasks that begin now
+        await asyncio.sleep(0)
+    others = [task for task in loop.unfinished() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,297 @@
+"""A flow as it is played in a simulated world: effects are doubles, and every call of a node is a point."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import wraps
+from inspect import isasyncgen, iscoroutine
+from types import FrameType, GeneratorType
+from typing import Any, Final
+
+import msgspec
+from greenlet import getcurrent
+
+from everstep.engine.scope import Scope
+from everstep.errors import BadRequest
+from everstep.graph.author.flow import Flow
+from everstep.graph.author.node import Node
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.compile.plan import Plan
+from everstep.runtime.drive.invoke import DOORS, Call
+from everstep.testing.simulation.faults import Fault
+from everstep.testing.simulation.hub import SECOND
+from everstep.testing.simulation.ledger import Body, Spent
+from everstep.testing.simulation.process import SimProcess
+
+POSSIBLE = (Fault.CRASH, Fault.STALL, Fault.SLOW, Fault.POWER_CUT)
+AFTERWARDS = (Fault.CRASH, Fault.STALL, Fault.POWER_CUT)
+SLOW = 50.0
+"""Seconds that a node takes that is slow: longer than any lease it has."""
+WORK = 100
+"""Microseconds that a node takes otherwise."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class _Itself:
+    def __repr__(self) -> str:
+        return "ITSELF"
+
+
+ITSELF: Final = _Itself()
+"""Stands among doubles for a node whose own function does nothing to the world."""
+
+Doubles = Mapping[str, Any] | _Itself
+"""What stands in for the effects of a flow, by name or path: a function, or what it returns."""
+
+
+def played(flow: Flow, doubles: Doubles | None = None) -> Flow:
+    """Return the same flow with doubles in place of effects. Raises for effects that have none."""
+    return _Cast(flow, {} if doubles is None else doubles).flow()
+
+
+class _Cast:
+    def __init__(self, flow: Flow, doubles: Doubles) -> None:
+        self._flow = flow
+        self._doubles = doubles
+        self._used: set[str] = set()
+        self._missing: list[str] = []
+        self._effects: list[str] = []
+
+    def flow(self) -> Flow:
+        twin = copy.copy(self._flow)
+        twin.plan = self._plan(self._flow.plan, "")
+        twin.nodes = twin.plan.nodes
+        if self._missing:
+            names = ", ".join(map(repr, self._missing))
+            raise BadRequest(
+                f"flow {self._flow.name!r} makes effects at {names}, and a simulation makes none for real.",
+                fix=f"Say what stands in for them: doubles={{{self._missing[0]!r}: lambda **inputs: ...}}.",
+            )
+        unknown = (
+            [] if isinstance(self._doubles, _Itself) else [n for n in self._doubles if n not in self._used]
+        )
+        if unknown:
+            raise BadRequest(
+                f"flow {self._flow.name!r} has no node {unknown[0]!r} to double.",
+                fix=f"Its effects are at {', '.join(self._effects) or 'none'}.",
+            )
+        return twin
+
+    def _plan(self, plan: Plan, prefix: str) -> Plan:
+        twin = copy.copy(plan)
+        twin.nodes = tuple(self._node(node, prefix + node.name) for node in plan.nodes)
+        twin.children = {
+            i: msgspec.structs.replace(
+                child, plan=self._plan(child.plan, prefix if child.is_leaf else f"{prefix}{plan.paths[i]}/")
+            )
+            for i, child in plan.children.items()
+        }
+        return twin
+
+    def _node(self, node: Node, path: str) -> Node:
+        if isinstance(node, Subflow) or node.is_built_in:
+            return node
+        is_effect = node.acts_in_call
+        if is_effect and path not in self._effects:
+            self._effects.append(path)
+        fn: Callable[..., Any] = node.fn
+        double = self._double(node, path)
+        if double is None and is_effect:
+            self._missing.append(path)
+        elif double is not None and double is not ITSELF:
+            fn = double if callable(double) else _returning(double)
+        play = _play_async(fn, is_effect) if node.is_async else _play(fn, is_effect)
+        return node._copy(fn=wraps(node.fn)(play))
+
+    def _double(self, node: Node, path: str) -> Any:
+        if isinstance(self._doubles, _Itself):
+            return ITSELF
+        for name in (path, node.name):
+            if name in self._doubles:
+                self._used.add(name)
+                return self._doubles[name]
+        return None
+
+
+def _returning(value: Any) -> Callable[..., Any]:
+    def double(**_: Any) -> Any:
+        return copy.deepcopy(value)
+
+    return double
+
+
+def _play(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
+    def play(**given: Any) -> Any:
+        scene = _Scene.of(sys._getframe(1), given, is_effect)
+        if scene is None:
+            return fn(**given)
+        if scene.begin():
+            scene.wait(SLOW)
+        scene.wait(WORK / SECOND)
+        try:
+            returned = fn(**given)
+        except Exception:
+            scene.end()
+            raise
+        if type(returned) is GeneratorType:
+            return _stream(scene, returned)
+        scene.end()
+        return returned
+
+    return play
+
+
+def _stream(scene: _Scene, chunks: Iterator[Any]) -> Iterator[Any]:
+    for chunk in chunks:
+        yield chunk
+        scene.reach("chunk", POSSIBLE)
+    scene.end()
+
+
+def _play_async(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
+    def play(**given: Any) -> Any:
+        scene = _Scene.of(sys._getframe(1), given, is_effect)
+        if scene is None:
+            return fn(**given)
+        returned = fn(**given)
+        return _stream_async(scene, returned) if isasyncgen(returned) else _awaited(scene, returned)
+
+    return play
+
+
+async def _awaited(scene: _Scene, returned: Any) -> Any:
+    try:
+        await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
+        found = await returned if iscoroutine(returned) or hasattr(returned, "__await__") else returned
+    except Exception:
+        scene.end()
+        raise
+    finally:
+        if iscoroutine(returned):
+            returned.close()
+    scene.end()
+    return found
+
+
+async def _stream_async(scene: _Scene, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
+    async for chunk in chunks:
+        yield chunk
+        scene.reach("chunk", POSSIBLE)
+    scene.end()
+
+
+class _Scene:
+    """One call of a node in a simulated world."""
+
+    __slots__ = ("_body", "_call", "_given", "_is_effect", "_number", "_process", "_world")
+
+    def __init__(self, process: SimProcess, call: Call, given: dict[str, Any], is_effect: bool) -> None:
+        self._process = process
+        self._world = process.world
+        self._call = call
+        self._given = given
+        self._is_effect = is_effect
+        self._number = 0
+        self._body: Body | None = None
+
+    @classmethod
+    def of(cls, frame: FrameType, given: dict[str, Any], is_effect: bool) -> _Scene | None:
+        """Return the call that a frame of the runtime makes; none outside of a world."""
+        world_thread = frame.f_code in DOORS and _thread()
+        if not world_thread:
+            return None
+        owner = world_thread.owner
+        assert isinstance(owner, SimProcess)
+        return cls(owner, frame.f_locals["call"], given, is_effect)
+
+    def begin(self) -> bool:
+        """Come to the beginning of the call; true if it is to take long."""
+        call, process, world = self._call, self._process, self._world
+        path = call.path
+        self._number = process.count(f"body {path}")
+        is_slow = world.reach(process, f"before body {path} {self._number}", POSSIBLE) is Fault.SLOW
+        run_id = self._run_id()
+        key = call.context.idempotency_key if call.context is not None else call.key
+        owner = world.owner_of(run_id, process) if self._is_effect else None
+        self._body = Body(
+            order=world.ledger.tick(),
+            tag=process.tag,
+            run_id=run_id,
+            path=path,
+            visit=call.visit,
+            attempt=call.attempt,
+            key=key,
+            given=shown(self._given, call.node.context_param) if self._is_effect else "",
+            is_effect=self._is_effect,
+            is_sure=not process.was_cut_off,
+            owner=owner,
+        )
+        world.ledger.note_body(self._body)
+        self._listen()
+        return is_slow
+
+    def _listen(self) -> None:
+        """Hear of what the node spends."""
+        context, ledger = self._call.context, self._world.ledger
+        spend = context._spend if context is not None else None
+        if context is None or spend is None:
+            return
+        run_id = context.run_id
+
+        def counted(amounts: dict[str, Any]) -> Any:
+            ledger.spends.append(Spent(run_id, dict(amounts), is_counted=False))
+            spent = spend(amounts)
+            ledger.spends.append(Spent(run_id, dict(amounts), is_counted=True))
+            return spent
+
+        context._spend = counted
+
+    def _run_id(self) -> str:
+        root: Scope = self._call.scope
+        while root.parent is not None:
+            root = root.parent
+        for host in self._process.hosts:
+            for drive in host._services.driving:
+                if drive._run.state is root:
+                    run_id: str = drive._run.run_id
+                    self._world.ledger.driven[self._process.tag, run_id] = drive._run
+                    return run_id
+        context = self._call.context
+        return context.run_id if context is not None else "?"
+
+    def wait(self, seconds: float) -> None:
+        self._world.hub.pass_time(round(seconds * SECOND))
+
+    def reach(self, what: str, possible: tuple[Fault, ...]) -> None:
+        process, path = self._process, self._call.path
+        self._world.reach(process, f"after {what} {path} {process.count(f'{what} {path}')}", possible)
+
+    def end(self) -> None:
+        """Come to the end of the call."""
+        assert self._body is not None
+        self._world.ledger.note_ended(self._body)
+        self._world.reach(self._process, f"after body {self._body.path} {self._number}", AFTERWARDS)
+
+
+def _thread() -> Any:
+    return getattr(getcurrent(), "thread", None)
+
+
+def shown(given: dict[str, Any], leave_out: str | None) -> str:
+    """Return what a node is given as text, which is the same under any hash seed."""
+    return ", ".join(f"{name}={_plain(value)}" for name, value in given.items() if name != leave_out)[:400]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (set, frozenset)):
+        return "{" + ", ".join(sorted(map(_plain, value))) + "}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_plain(k)}: {_plain(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return _ADDRESS.sub("", repr(value))

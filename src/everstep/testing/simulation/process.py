@@ -1,0 +1,262 @@
+"""Simulated processes on simulated machines, and what the runtime takes from them."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from everstep.model.leases import Process
+from everstep.runtime.system import SystemClock
+from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
+from everstep.testing.simulation.loop import SimLoop, SimRunner
+from everstep.testing.simulation.threads import (
+    SimCondition,
+    SimEvent,
+    SimExecutor,
+    SimLock,
+    SimQueue,
+    make,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from everstep.ports.store import Commit
+    from everstep.testing.simulation.world import World
+
+T = TypeVar("T")
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+"""What an honest clock shows when a world begins."""
+_ODD = 0x9E3779B97F4A7C15
+"""Scatters ids, so that nothing can rest on their order."""
+
+
+class Machine:
+    """A simulated machine: its clock, its disk, and since when it has been up."""
+
+    def __init__(self, hub: Hub, name: str, *, ahead: float = 0.0) -> None:
+        self._hub = hub
+        self.name = name
+        self.ahead = timedelta(seconds=ahead)
+        """How wrong its clock is."""
+        self.boots = 1
+        self.spooled: dict[str, list[Commit]] = {}
+        """What waits on its disk for the store."""
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.name}-boot-{self.boots}"
+
+    def now(self) -> datetime:
+        return BEGAN + timedelta(microseconds=self._hub.now) + self.ahead
+
+
+class SimClock(SystemClock):
+    """The clock of a machine. Sleeping on it is as on the real one, on a loop whose time is the world's."""
+
+    def __init__(self, hub: Hub, machine: Machine) -> None:
+        self._hub = hub
+        self.now = machine.now  # type: ignore[method-assign]
+
+    def monotonic(self) -> float:
+        return self._hub.now / SECOND
+
+
+class SimIds:
+    """Ids and chance that depend on nothing but the seed, the process, and how often it asked."""
+
+    def __init__(self, seed: int, tag: str) -> None:
+        self._origin = zlib.crc32(f"{seed} {tag}".encode())
+        self._count = 0
+
+    def new_id(self) -> str:
+        self._count += 1
+        low = (self._count * _ODD) & 0xFFFFFFFFFFFF
+        return f"{self._origin:08x}-{self._count & 0xFFFF:04x}-4000-8000-{low:012x}"
+
+    def chance(self) -> float:
+        self._count += 1
+        return zlib.crc32(f"{self._origin} {self._count}".encode()) / 2**32
+
+    def random_bytes(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            self._count += 1
+            found += zlib.crc32(f"{self._origin} b {self._count}".encode()).to_bytes(4)
+        return found[:count]
+
+
+class Table(Protocol):
+    """Which processes there are."""
+
+    def is_running(self, pid: int) -> bool: ...
+
+
+class SimProcesses:
+    """The process table of a machine."""
+
+    def __init__(self, table: Table, machine: Machine, pid: int) -> None:
+        self._table = table
+        self._machine = machine
+        self._me = Process(machine.boot_id, "pid:[1]", pid, pid)
+
+    def here(self) -> tuple[str, int]:
+        return self._machine.name, self._me.pid
+
+    def me(self) -> Process | None:
+        return self._me
+
+    def is_here(self, process: Process) -> bool:
+        return process.boot_id == self._machine.boot_id
+
+    def is_gone(self, process: Process) -> bool:
+        return self.is_here(process) and not self._table.is_running(process.pid)
+
+
+class SimProcess:
+    """One life of a simulated process: its threads, its loops and its end."""
+
+    def __init__(self, world: World, machine: Machine, name: str, life: int, pid: int) -> None:
+        self.world = world
+        self.hub = world.hub
+        self.machine = machine
+        self.name, self.life, self.pid = name, life, pid
+        self.tag = f"{name}.{life}"
+        """What it is called in labels: its name, and which of its lives this is."""
+        self.is_dead = False
+        self.is_over = False
+        """True once its program has ended by itself."""
+        self.stalled_until = 0
+        self.was_cut_off = False
+        """True if it was stopped for a while, or lost the store: it may not know what it has lost since."""
+        self.threads: list[SimThread] = []
+        self.loops: list[SimLoop] = []
+        self.hosts: list[Any] = []
+        """Its hosts, with their twins."""
+        self.troubles: list[str] = []
+        """Errors that no one handled."""
+        self.counts: dict[str, int] = {}
+        """How often it came to each kind of point."""
+        self.system = SimSystem(self, world, world.seed)
+
+    def start(self, work: Callable[[], None], name: str) -> SimThread:
+        """Start a thread of this process."""
+        if self.is_dead:
+            raise Dead
+        thread = SimThread(name, self, partial(self._live, work))
+        self.threads.append(thread)
+        return self.hub.start(thread)
+
+    def _live(self, work: Callable[[], None]) -> None:
+        thread = self.hub.current
+        assert thread is not None
+        try:
+            work()
+        except Dead:
+            pass
+        except BaseException as error:
+            if not self.is_dead:
+                self.failed(thread.name, error)
+        if not self.is_dead:
+            self.hub.ended(thread)
+
+    def failed(self, thread: str, error: BaseException) -> None:
+        """Take note of an error that ended a thread."""
+        self.troubles.append(f"{thread} of {self.tag} ended with {type(error).__name__}: {error}")
+
+    def heard_of(self, context: dict[str, Any]) -> None:
+        """Take note of what an event loop could tell nobody else."""
+        if not self.is_dead:
+            error = context.get("exception")
+            what = f": {type(error).__name__}: {error}" if error is not None else ""
+            self.troubles.append(f"the event loop of {self.tag} heard of: {context.get('message')}{what}")
+
+    def count(self, kind: str) -> int:
+        """Return which point of its kind this is."""
+        number = self.counts[kind] = self.counts.get(kind, 0) + 1
+        return number
+
+    def die(self) -> None:
+        """End as `kill -9` would: from here on nothing that it does counts. Does not return to its threads."""
+        self.is_dead = True
+        for thread in self.threads:
+            thread.is_over = True
+        current = self.hub.current
+        if current is not None and current.owner is self:
+            self.hub.hand_over()
+            raise Dead  # when the world frees its stack
+
+    def free(self) -> None:
+        """Free what is left of it."""
+        self.is_dead = True
+        for thread in self.threads:
+            thread.unwind()
+        for loop in self.loops:
+            loop.abandon()
+        self.threads.clear()
+        self.loops.clear()
+
+
+class SimSystem:
+    """What a host takes from its machine, in the simulated world."""
+
+    def __init__(self, process: SimProcess, table: Table, seed: int) -> None:
+        self._process = process
+        hub = self._hub = process.hub
+        self.clock = SimClock(hub, process.machine)
+        self.ids = SimIds(seed, process.tag)
+        self.random_bytes = self.ids.random_bytes
+        self.processes = SimProcesses(table, process.machine, process.pid)
+        self.lock = partial(SimLock, hub)
+        self.condition = partial(SimCondition, hub)
+        self.event = partial(SimEvent, hub)
+        self.queue = partial(SimQueue[Any], hub)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def to_thread(self, work: Callable[..., T], /, *arguments: Any) -> T:
+        future: Future[T] = Future()
+        self._process.start(partial(make, future, partial(work, *arguments)), "to_thread")
+        return await asyncio.wrap_future(future)
+
+    def spawn(self, work: Callable[[], None], name: str) -> JoinableThread:
+        return JoinableThread(self._process.start(work, name), self._hub)
+
+    def runner(self) -> SimRunner:
+        return SimRunner(self.new_loop())
+
+    def new_loop(self) -> SimLoop:
+        """Return an event loop for a thread of this process."""
+        if self._process.is_dead:
+            raise Dead
+        return SimLoop(self._hub, self._process)
+
+    def executor(self, most: int, name: str) -> SimExecutor:
+        return SimExecutor(self._hub, self._process.start, most, name)
+
+    def wait_for(self, futures: Iterable[Future[Any]]) -> None:
+        if not self._process.is_dead:
+            wait_for(self._hub, futures)
+
+    def thread_id(self) -> int:
+        return id(self._hub.current)
+
+
+class JoinableThread:
+    """A thread that was started, for those who wait for its end."""
+
+    def __init__(self, thread: SimThread, hub: Hub) -> None:
+        self._thread = thread
+        self._hub = hub
+
+    def join(self, timeout: float | None = None) -> None:
+        thread, hub, me = self._thread, self._hub, self._hub.current
+        until = None if timeout is None else hub.now + round(timeout * SECOND)
+        while not thread.is_over and me is not None and (until is None or hub.now < until):
+            thread.joiners.append(me)
+            hub.block(until)

@@ -1,0 +1,120 @@
+"""`simulate`: test a flow against every crash, in a few lines of pytest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from everstep.errors import BadRequest
+from everstep.graph.author.flow import Flow
+from everstep.testing.simulation.checks import Broken
+from everstep.testing.simulation.explore import Explorer, Tried, without_collector
+from everstep.testing.simulation.faults import Fault, Taken, parse
+from everstep.testing.simulation.played import Doubles
+from everstep.testing.simulation.story import told
+from everstep.testing.simulation.trial import FlowTrial
+
+Store = Literal["local", "remote"]
+
+
+class SimulationFailed(AssertionError):
+    """A schedule broke a promise. Its text is the story of that schedule, and a test that repeats it."""
+
+    def __init__(self, text: str, tried: Tried) -> None:
+        super().__init__(text)
+        self.seed = tried.seed
+        self.decisions = [str(taken) for taken in tried.taken]
+        """What went wrong in it, and who went first: as `only=` takes it."""
+        self.broken: tuple[Broken, ...] = tried.broken
+        """Which promises it broke."""
+        self.digest = tried.digest
+
+
+class Simulated(NamedTuple):
+    """What was tried, when nothing broke."""
+
+    schedules: int
+    points: int
+    """Where something could go wrong, in one uninterrupted run."""
+    faults: Mapping[str, int]
+    """How often each fault was tried."""
+    seconds: float
+
+
+def simulate(
+    flow: Flow,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    doubles: Doubles | None = None,
+    answers: Mapping[str, Any] | None = None,
+    channel: Mapping[str, Any] | None = None,
+    schedules: int = 200,
+    seed: int = 0,
+    faults: Iterable[str] = tuple(Fault),
+    store: Store = "local",
+    deterministic: bool = True,
+    only: Iterable[str] | None = None,
+) -> Simulated:
+    """Run a flow in a simulated world against every fault at every point, then against many by chance.
+
+    Each time it must come to what an uninterrupted run comes to, and keep every promise of durable runs; else
+    `SimulationFailed` tells the story of the shortest schedule that was found. Time is simulated, and nothing
+    is really written. `doubles` stand in for the effects of the flow, by the names of their nodes: a function,
+    what it returns, or `ITSELF` for one that does nothing to the world. `answers` are given to nodes that
+    wait; where there is none, the due time comes.
+
+    First every fault of `faults` is tried at every point, then `schedules` that follow from `seed`. With
+    `only`, the decisions that a failure printed, and nothing else. A flow that is not `deterministic` is not
+    compared with an uninterrupted run.
+    """
+    kinds = _kinds(faults)
+    if store not in ("local", "remote"):
+        raise BadRequest(f"store is {store!r}.", fix='Say "local", as a SQLite file is, or "remote".')
+    trial = FlowTrial(
+        flow,
+        inputs,
+        channel=channel,
+        doubles=doubles,
+        answers=answers,
+        is_remote=store == "remote",
+        is_chancy=not deterministic,
+    )
+    began = time.perf_counter()
+    explorer = Explorer(trial, seed=seed, kinds=kinds)
+    try:
+        with without_collector():
+            explore(explorer, schedules, seed, None if only is None else [parse(said) for said in only])
+        counts = dict(explorer.counts)
+        tried = counts.pop("schedules", 0)
+        return Simulated(tried, len(explorer.points), counts, time.perf_counter() - began)
+    finally:
+        explorer.close()
+
+
+def _kinds(faults: Iterable[str]) -> list[Fault]:
+    try:
+        return [Fault(name) for name in faults]
+    except ValueError as error:
+        raise BadRequest(
+            f"there is no such fault: {error}.", fix=f"Use some of {', '.join(Fault)}."
+        ) from None
+
+
+def explore(explorer: Explorer, schedules: int, seed: int, only: list[Taken] | None) -> None:
+    """Try what is to be tried; raise for the first schedule that breaks a promise, made as short as can be."""
+    check(explorer, explorer.whole)
+    if only is not None:
+        check(explorer, explorer.try_chosen(only), is_short=True)
+        return
+    for taken in explorer.single_faults():
+        check(explorer, explorer.try_chosen([taken]))
+    for number in range(schedules):
+        check(explorer, explorer.try_drawn(seed * 1_000_003 + number))
+
+
+def check(explorer: Explorer, tried: Tried, *, is_short: bool = False) -> None:
+    """Raise if a schedule broke a promise."""
+    if tried.broken:
+        best = tried if is_short or len(tried.taken) < 2 else explorer.shrink(tried)
+        raise SimulationFailed(told(best), best)

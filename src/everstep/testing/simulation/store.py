@@ -1,0 +1,296 @@
+"""The simulated store: the real rules of a put, a claim and a wait, behind a line on which things go wrong.
+
+What every process shares is in one place in memory. Each process has a line to it, on which requests and
+replies take time, get lost or come twice, and which is cut while the store is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from everstep.errors import EverstepError, StoreNotWritable, StoreUnavailable
+from everstep.model.leases import Lease, WorkerRow
+from everstep.model.records import ArtifactRef
+from everstep.ports.store import Capabilities, CheckpointStore, Commit, RunRow, Verdict
+from everstep.registry import Opened
+from everstep.stores.memory import MemoryData, MemoryStore
+from everstep.testing.simulation.faults import Fault
+from everstep.testing.simulation.hub import SECOND, Dead
+from everstep.testing.simulation.process import BEGAN, SimProcess
+
+if TYPE_CHECKING:
+    from everstep.testing.simulation.world import World
+
+T = TypeVar("T")
+BEFORE = (
+    *(Fault.CRASH, Fault.LOST_REQUEST, Fault.STALL, Fault.OUTAGE, Fault.POWER_CUT, Fault.FULL),
+    *(Fault.LONG_OUTAGE, Fault.CLOCK_AHEAD, Fault.CLOCK_BACK),
+)
+AFTER = (Fault.CRASH, Fault.LOST_REPLY, Fault.STALL, Fault.POWER_CUT)
+SAFE_TWICE = frozenset({"put", "renew", "release_lease", "report", "introduce", "fire", "ack"})
+"""What may reach the store a second time without having been sent again."""
+READS = (
+    *(
+        "get",
+        "tail",
+        "run",
+        "blueprint",
+        "signal_note",
+        "waits",
+        "wait",
+        "wait_of_token",
+        "leased",
+        "workers",
+    ),
+    *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
+)
+WRITES = (
+    *("lease", "renew", "release_lease", "introduce", "signal", "settle", "fire", "change_wait", "claim_due"),
+    *("set_aside", "report", "leave", "trim", "ack", "recode", "erase", "restore", "forget", "pin", "note"),
+    "tidy",
+)
+TRIP = 300
+"""Microseconds that a request or a reply takes to a store that is elsewhere."""
+WORK = 60
+"""Microseconds that the store takes for a call."""
+_CAPABILITIES = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
+
+
+class StoreClock:
+    """The clock of the store, which is right."""
+
+    def __init__(self, world: World) -> None:
+        self._hub = world.hub
+
+    def now(self) -> datetime:
+        return BEGAN + timedelta(microseconds=self._hub.now)
+
+    def monotonic(self) -> float:
+        return self._hub.now / SECOND
+
+    async def sleep_until(self, at: datetime) -> None:
+        raise AssertionError("a store does not sleep")
+
+
+class SharedStore:
+    """What all processes see: the data, and whether it can be reached."""
+
+    def __init__(self, world: World, *, is_remote: bool) -> None:
+        self.world = world
+        self.is_remote = is_remote
+        self.data = MemoryData()
+        self.clock = StoreClock(world)
+        self.away_until = 0
+        self.full_until = 0
+
+    def open_for(self, process: SimProcess) -> Opened:
+        """Return a process's line to the store."""
+        clock = self.clock if self.is_remote else process.system.clock
+        memory = MemoryStore(clock, self.data)
+        kind = RemoteLine if self.is_remote else LocalLine
+        line = kind(self, process, memory)
+        return Opened(cast(CheckpointStore, line), BlobLine(line, memory), "simulated:")
+
+    def row(self, run_id: str) -> RunRow | None:
+        """Return how a run stands, whatever happens to lines."""
+        log = self.data.logs.get(run_id)
+        standing = log.standing if log is not None else None
+        return standing.row if standing is not None else None
+
+    def plain(self) -> MemoryStore:
+        """Return a view of the store to which nothing happens, for those who check."""
+        return MemoryStore(self.clock, self.data)
+
+
+class Line:
+    """One process's line to the store."""
+
+    def __init__(self, shared: SharedStore, process: SimProcess, memory: MemoryStore) -> None:
+        self.shared = shared
+        self.process = process
+        self.memory = memory
+        self._world = shared.world
+        self.capabilities = msgspec.structs.replace(_CAPABILITIES, remote=shared.is_remote)
+
+    def do(self, name: str, work: Callable[[], T], *, commits: Sequence[Commit] = ()) -> T:
+        """Do what a request asks for, once it has reached the store; the reply may still be lost."""
+        process, world = self.process, self._world
+        if process.is_dead:
+            raise Dead
+        number = process.count(name)
+        possible = BEFORE if name not in SAFE_TWICE else (*BEFORE, Fault.DOUBLED, Fault.REPEATED_LATE)
+        if len({commit.run_id for commit in commits}) > 1:
+            possible = (*possible, Fault.TORN)
+        fault = world.reach(process, f"before {name} {number}", possible)
+        if fault is Fault.TORN:
+            self._tear(commits)
+        self.check_reachable(is_write=True)
+        if fault is Fault.LOST_REQUEST:
+            process.was_cut_off = True
+            raise self._lost(name)
+        result = self._judged(name, work)
+        if fault is Fault.DOUBLED:
+            result = self._judged(name, work)
+        elif fault is Fault.REPEATED_LATE:
+            world.hub.at(world.hub.now + 40 * SECOND, partial(self._repeat, work))
+        world.ledger.note_write(process, name, number, commits, result)
+        if world.reach(process, f"after {name} {number}", AFTER) is Fault.LOST_REPLY:
+            process.was_cut_off = True
+            raise self._lost(name)
+        return result
+
+    def _judged(self, name: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except EverstepError as error:
+            self._world.ledger.note_refusal(self.process, name, error)
+            raise
+
+    def _tear(self, commits: Sequence[Commit]) -> None:
+        """Take the first run's commits of a group; then the process dies."""
+        first = [commit for commit in commits if commit.run_id == commits[0].run_id]
+        self._world.ledger.note_write(self.process, "put", 0, first, self.memory.put_blocking(first))
+        self._world.kill(self.process)
+
+    def _repeat(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except EverstepError:
+            return  # there is nobody to tell
+
+    def look(self, name: str, work: Callable[[], T]) -> T:
+        """Do what a question asks for."""
+        if self.process.is_dead:
+            raise Dead
+        self.check_reachable(is_write=False)
+        return work()
+
+    def check_reachable(self, *, is_write: bool) -> None:
+        """Raise while the store is away, or full."""
+        now = self._world.hub.now
+        if now < self.shared.away_until:
+            self.process.was_cut_off = True
+            raise StoreUnavailable("the store is away.", fix="It comes back.")
+        if is_write and now < self.shared.full_until:
+            self.process.was_cut_off = True
+            raise StoreNotWritable("the store is full.", fix="There is room again later.")
+
+    def _lost(self, name: str) -> StoreUnavailable:
+        return StoreUnavailable(f"the connection broke during {name}.", fix="Ask again.")
+
+    def changes(self) -> int:
+        return 0 if self.process.is_dead else self.memory.changes()
+
+    async def now(self) -> datetime | None:
+        return self.look("now", self.shared.clock.now) if self.shared.is_remote else None
+
+    async def close(self) -> None:
+        """The line ends with its process."""
+
+
+class LocalLine(Line):
+    """A store on the same machine, as a SQLite file is: calls are short, and made wherever it suits."""
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return self.put_blocking(commits)
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        self._world.hub.pass_time(WORK)
+        return self.do("put", partial(self.memory.put_blocking, commits), commits=commits)
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        self._world.hub.pass_time(WORK)
+        return self.do("renew", partial(self.memory.renew_blocking, leases, ttl))
+
+    def release_blocking(self, lease: Lease) -> None:
+        self._world.hub.pass_time(WORK)
+        self.do("release_lease", partial(self.memory.release_blocking, lease))
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self._world.hub.pass_time(WORK)
+        self.do("report", partial(self.memory.report_blocking, worker, ttl))
+
+    async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
+        self._world.hub.pass_time(WORK)
+        work = partial(_finished, getattr(self.memory, name), given, named)
+        return self.do(name, work) if writes else self.look(name, work)
+
+
+class RemoteLine(Line):
+    """A store elsewhere, as a server is: a request and its reply take their time, in which others go on."""
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        await asyncio.sleep(self._trip("put"))
+        verdicts = self.do("put", partial(self.memory.put_blocking, commits), commits=commits)
+        await asyncio.sleep(TRIP / SECOND)
+        return verdicts
+
+    def _trip(self, name: str) -> float:
+        return self._world.trip(self.process, name) / SECOND
+
+    async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
+        await asyncio.sleep(self._trip(name))
+        work = partial(_finished, getattr(self.memory, name), given, named)
+        found = self.do(name, work) if writes else self.look(name, work)
+        await asyncio.sleep(TRIP / SECOND)
+        return found
+
+
+def _finished(
+    call: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...], named: dict[str, Any]
+) -> T:
+    """Return what a call gives that never waits."""
+    asking = call(*given, **named)
+    try:
+        asking.send(None)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+    raise AssertionError("a store in memory does not wait")
+
+
+def _method(name: str, *, writes: bool) -> Callable[..., Any]:
+    async def ask(self: Any, *given: Any, **named: Any) -> Any:
+        return await self.ask(name, given, named, writes=writes)
+
+    ask.__name__ = name
+    return ask
+
+
+for _name in READS:
+    setattr(Line, _name, _method(_name, writes=False))
+for _name in WRITES:
+    setattr(Line, _name, _method(_name, writes=True))
+
+
+class BlobLine:
+    """Artifacts, by the same line."""
+
+    def __init__(self, line: Line, memory: MemoryStore) -> None:
+        self._line = line
+        self._blobs = memory.artifacts
+
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        work = partial(self._blobs.put_checkpoint_blob, header, data, content_type=content_type, plain=plain)
+        return self._line.do("blob", work)
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        return self._line.look("blob", partial(self._blobs.get_checkpoint_blob, ref))
+
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        self._line.do("blob", partial(self._blobs.restore_checkpoint_blob, ref, stored))
+
+    def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[Any]:
+        return self._line.look("blobs", partial(self._blobs.list_checkpoint_blobs, after=after, limit=limit))
+
+    def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
+        work = partial(self._blobs.delete_checkpoint_blobs, keys, untouched_for=untouched_for)
+        return self._line.do("unblob", work)

@@ -1,0 +1,201 @@
+"""What is tried: how a world is set up, and what its end is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+from everstep.client.sync import Host
+from everstep.client.views import RunResult, WaitInfo
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    LeaseConflict,
+    LeaseLost,
+    RunNotFound,
+    StoreUnavailable,
+    WaitSettled,
+)
+from everstep.graph.author.flow import Flow
+from everstep.model.enums import Status
+from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
+from everstep.testing.simulation.faults import Decider
+from everstep.testing.simulation.played import Doubles, played
+from everstep.testing.simulation.world import Here, World
+
+RUN = "A17"
+_CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Times and fresh ids, which differ from life to life."""
+_ENDED = (Status.COMPLETED, Status.CANCELLED, Status.FAILED)
+
+
+class End(NamedTuple):
+    """What a run came to, without what is a matter of time or chance."""
+
+    status: Status
+    steps: frozenset[tuple[str, int, str]]
+    digests: Mapping[str, bytes]
+    values: Callable[[], dict[str, str]]
+
+
+class Trial(Protocol):
+    """Sets up worlds, and says what is wrong with one that is over."""
+
+    def world(self, seed: int, decider: Decider) -> World:
+        """Make a world with everything in it that is to happen."""
+
+    def judge(self, world: World, reader: Reader, whole: Mapping[str, End] | None) -> list[Broken]:
+        """Return what is broken, compared with what an uninterrupted world came to."""
+
+    def ends(self, world: World, reader: Reader) -> dict[str, End]:
+        """Return what the runs of a world came to."""
+
+
+def ends_of(kept: Mapping[str, Kept]) -> dict[str, End]:
+    """Return what each run came to."""
+    return {run_id: _end_of(one) for run_id, one in kept.items()}
+
+
+def _end_of(kept: Kept) -> End:
+    steps = frozenset(
+        (step.path, step.visit, step.status.value) for _, step in kept.steps() if step.status in _ENDED
+    )
+    folded = kept.folded
+    if folded is None:
+        return End(kept.row.status, steps, {}, dict)
+    return End(kept.row.status, steps, folded.digests(), lambda: _values(kept))
+
+
+def _values(kept: Kept) -> dict[str, str]:
+    assert kept.folded is not None
+    space = kept.folded.space
+    return {
+        f"{prefix}{name}": _CHANCE.sub("?", repr(space.peek(name, prefix)))
+        for prefix, area in space.areas.items()
+        for name, slot in area.items()
+        if not slot.is_transient and not prefix.startswith("@wait")
+    }
+
+
+def compared(found: Mapping[str, End], whole: Mapping[str, End]) -> Iterator[Broken]:
+    """Yield in what runs came out otherwise than in an uninterrupted world."""
+    for run_id, expected in whole.items():
+        end = found.get(run_id)
+        if end is None:
+            yield Broken("result", f"run {run_id!r} was accepted, and is gone.")
+        elif end.status is not expected.status:
+            yield Broken("result", f"run {run_id!r} is {end.status.value}, not {expected.status.value}.")
+        elif end.digests != expected.digests and (other := _other(end.values(), expected.values())):
+            yield Broken("result", f"run {run_id!r} has another {other}.")
+        elif end.steps != expected.steps:
+            more, less = sorted(end.steps - expected.steps), sorted(expected.steps - end.steps)
+            yield Broken(
+                "result", f"run {run_id!r} has other steps: {more or 'none'} in place of {less or 'none'}."
+            )
+
+
+def _other(found: dict[str, str], expected: dict[str, str]) -> str:
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            return f"{name}: {found.get(name)}, not {expected.get(name)}"
+    return ""
+
+
+class FlowTrial:
+    """One run of a flow in one process, which begins anew whenever it dies, and goes on with the run."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        channel: Mapping[str, Any] | None = None,
+        doubles: Doubles | None = None,
+        answers: Mapping[str, Any] | None = None,
+        is_remote: bool = False,
+        is_chancy: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.flow = played(flow, doubles)
+        self._inputs = inputs
+        self._channel = channel
+        self._answers = answers or {}
+        self._is_remote = is_remote
+        self._is_chancy = is_chancy
+        self._options = dict(options or {})
+
+    def world(self, seed: int, decider: Decider) -> World:
+        world = World(seed, decider, is_remote=self._is_remote)
+        world.start("app", self._program)
+        return world
+
+    def _program(self, here: Here) -> None:
+        """Run the flow, as a program does that is tried again when the store is away or another has the run."""
+        while True:
+            try:
+                self._run(here)
+            except (StoreUnavailable, LeaseLost, LeaseConflict) as error:
+                here.world.ledger.tell(f"{here.process.tag} hears: {error}")
+                here.sleep(10)
+            else:
+                return
+
+    def _run(self, here: Here) -> None:
+        with here.host(**self._options) as host:
+            result = self._begin(here, host)
+            while result.status is Status.HALTED:
+                self._answer(here, host)
+                result = host.resume(RUN, self.flow)
+
+    def _begin(self, here: Here, host: Host) -> RunResult:
+        if here.life > 1:
+            try:
+                explanation = host.explain(RUN, self.flow)
+            except EverstepError as error:
+                if not isinstance(error, RunNotFound):
+                    raise
+            else:
+                ledger = here.world.ledger
+                here.world.explained.append(Told(ledger.tick(), here.process.tag, explanation))
+                return host.resume(RUN, self.flow)
+        return host.run(self.flow, self._inputs, run_id=RUN, channel=self._channel)
+
+    def _answer(self, here: Here, host: Host) -> None:
+        """Answer what is asked, or let the next due time come."""
+        waits = host.waits(RUN, limit=1000)
+        for wait in waits:
+            answer = self._answer_to(wait)
+            if answer is not None:
+                here.sleep(5)
+                try:
+                    host.answer(wait.id, answer)
+                except WaitSettled:
+                    pass  # the clock was first, or a process that died had answered it
+                return
+        due = [wait.due_at for wait in waits if wait.due_at is not None]
+        if not due and waits:
+            raise BadRequest(
+                f"node {waits[0].node!r} waits for an answer, and the simulation has none.",
+                fix=f"Give it: answers={{{waits[0].node!r}: ...}}.",
+            )
+        if due:
+            left = min(due) - here.process.machine.now()
+            here.sleep(max(left, timedelta(0)).total_seconds() + 0.001)
+
+    def _answer_to(self, wait: WaitInfo) -> Any:
+        answer = self._answers.get(wait.node, self._answers.get(wait.node.rpartition("/")[2]))
+        if isinstance(answer, list):
+            answer = answer[wait.visit - 1] if wait.visit <= len(answer) else None
+        return answer(wait) if callable(answer) else answer
+
+    def ends(self, world: World, reader: Reader) -> dict[str, End]:
+        return ends_of(reader.kept(world))
+
+    def judge(self, world: World, reader: Reader, whole: Mapping[str, End] | None) -> list[Broken]:
+        judge = Judge(world, reader)
+        broken = list(judge.all(world.explained))
+        if whole is not None and not self._is_chancy:
+            broken += compared(ends_of(judge.kept), whole)
+        return broken

@@ -1,0 +1,264 @@
+"""A world: machines, processes on them, one store, and what goes wrong. Read this first.
+
+A world is made for one schedule. Programs are started in it as processes; the hub lets their threads go on
+one at a time; every write to the store and every call of a node is a point at which the decider may let
+something go wrong. When all programs have ended, the ledger says what was seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from everstep.testing.simulation.faults import Decider, Fault, Nothing, Taken
+from everstep.testing.simulation.hosts import HostLike, host_of
+from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
+from everstep.testing.simulation.ledger import Ledger
+from everstep.testing.simulation.process import Machine, SimProcess
+from everstep.testing.simulation.store import TRIP, SharedStore
+
+Program = Callable[["Here"], None]
+"""What a process does: called anew in each of its lives, until it returns."""
+RESTART = 1 * SECOND
+REBOOT = 45 * SECOND
+STALL = 90 * SECOND
+OUTAGES = {Fault.OUTAGE: 3 * SECOND, Fault.LONG_OUTAGE: 100 * SECOND}
+FULL = 20 * SECOND
+END_OF_TIME = 40 * 24 * 3600 * SECOND
+"""A world that goes on for longer than this does not end."""
+MOST_LIVES = 40
+log = logging.getLogger("everstep")
+
+
+class NeverEnds(AssertionError):
+    """A world goes on and on, or stands still with something left to do."""
+
+
+class Here:
+    """What a program knows of its place in the world."""
+
+    def __init__(self, world: World, process: SimProcess) -> None:
+        self.world = world
+        self.process = process
+        self.life = process.life
+        """1, or more if the process died before."""
+
+    def host(self, **options: Any) -> HostLike:
+        """Open a `Host` on the world's store, on this process's machine."""
+        return host_of(self.world, self.process, options)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for this thread."""
+        self.world.hub.pass_time(round(seconds * SECOND))
+
+
+class World:
+    """One schedule of a simulated world."""
+
+    def __init__(
+        self, seed: int = 0, decider: Decider | None = None, *, is_remote: bool = False, skew: float = 0.0
+    ) -> None:
+        self.seed = seed
+        self._decider = decider or Nothing()
+        self.hub = Hub(self._choose)
+        self.ledger = Ledger(self.hub)
+        self.store = SharedStore(self, is_remote=is_remote)
+        self._skew = skew
+        self.machines: dict[str, Machine] = {}
+        self.processes: list[SimProcess] = []
+        self._running: dict[int, SimProcess] = {}
+        self._programs: dict[str, Program] = {}
+        self._open: set[str] = set()
+        """Programs that have not come to their end."""
+        self._lives: dict[str, int] = {}
+        self._turns = 0
+        self.troubles: list[str] = []
+        self.clocks_were_moved = False
+        self.explained: list[Any] = []
+        """What was said of runs before processes took them up."""
+
+    # -- programs -----------------------------------------------------------------------------------------
+
+    def machine(self, name: str = "m1") -> Machine:
+        """Return a machine; each but the first may have a clock that is wrong."""
+        if name not in self.machines:
+            ahead = self._skew if self.machines else 0.0
+            self.machines[name] = Machine(self.hub, name, ahead=ahead)
+        return self.machines[name]
+
+    def start(self, name: str, program: Program, *, machine: str = "m1", after: float = 0.0) -> None:
+        """Start a program as a process, and again whenever that has died, until it returns."""
+        self._programs[name] = program
+        self._open.add(name)
+        self.hub.at(self.hub.now + round(after * SECOND), lambda: self._begin(name, self.machine(machine)))
+
+    def _begin(self, name: str, machine: Machine) -> None:
+        life = self._lives[name] = self._lives.get(name, 0) + 1
+        if life > MOST_LIVES:
+            raise NeverEnds(f"{name} has died {MOST_LIVES} times.")
+        pid = 1000 + len(self.processes)
+        process = SimProcess(self, machine, name, life, pid)
+        self.processes.append(process)
+        self._running[pid] = process
+        if life > 1:
+            self.ledger.note_life(process, "begins, as the one before it died")
+        process.start(lambda: self._live(process), "main")
+
+    def _live(self, process: SimProcess) -> None:
+        try:
+            self._programs[process.name](Here(self, process))
+        finally:
+            if not process.is_dead:
+                self._ended(process)
+
+    def _ended(self, process: SimProcess) -> None:
+        process.is_over = True
+        self._running.pop(process.pid, None)
+        self._open.discard(process.name)
+        for thread in process.threads:
+            if thread is not self.hub.current:
+                thread.is_over = True
+        if not self._open:
+            self.hub.is_over = True
+
+    def is_running(self, pid: int) -> bool:
+        """True if a process lives."""
+        return pid in self._running
+
+    def kill(self, process: SimProcess, restart: int = RESTART) -> None:
+        """End a process as `kill -9` would; it begins anew a little later."""
+        self._running.pop(process.pid, None)
+        if process.name in self._open:
+            self.hub.at(self.hub.now + restart, lambda: self._begin(process.name, process.machine))
+        process.die()
+
+    def _cut_power(self, machine: Machine) -> None:
+        """Take a machine down: what it knew is gone but for its disk, and it boots a while later."""
+        machine.boots += 1
+        mine = self.hub.current
+        here = [p for p in self._running.values() if p.machine is machine]
+        for process in sorted(here, key=lambda p: mine is not None and mine.owner is p):  # our own last
+            self.kill(process, REBOOT)
+
+    # -- what goes wrong ----------------------------------------------------------------------------------
+
+    def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
+        """Come to a point. What concerns the process or the store happens here; the rest is returned."""
+        if process.is_dead:
+            raise Dead
+        label = f"{process.tag} {point}"
+        if self.ledger.keeps_points:
+            self.ledger.points.append((label, possible))
+        fault = self._decider.fault(label, possible)
+        if fault is None:
+            return None
+        self.ledger.note_fault(process, point, fault)
+        if fault is Fault.CRASH:
+            self.kill(process)
+        elif fault is Fault.POWER_CUT:
+            self._cut_power(process.machine)
+        elif fault is Fault.STALL:
+            process.was_cut_off = True
+            process.stalled_until = self.hub.now + STALL
+            while self.hub.now < process.stalled_until:
+                self.hub.block(process.stalled_until)
+        elif fault in OUTAGES:
+            self.store.away_until = max(self.store.away_until, self.hub.now + OUTAGES[fault])
+        elif fault is Fault.FULL:
+            self.store.full_until = max(self.store.full_until, self.hub.now + FULL)
+        elif fault is Fault.CLOCK_AHEAD:
+            self.clocks_were_moved = True
+            process.machine.ahead += timedelta(seconds=120)
+        elif fault is Fault.CLOCK_BACK:
+            self.clocks_were_moved = True
+            process.machine.ahead -= timedelta(hours=1)
+        else:
+            return fault
+        return None
+
+    def owner_of(self, run_id: str, process: SimProcess) -> str | None:
+        """Return which process has a run by the store's word, if that is another one than this."""
+        row = self.store.row(run_id)
+        lease = row.lease if row is not None else None
+        if lease is None or lease.process is None:
+            return None
+        owner = self._running.get(lease.process.pid)
+        return owner.tag if owner is not None and owner is not process else None
+
+    def store_is_empty_of_spools(self, run_id: str) -> bool:
+        """True if nothing of a run waits on a machine."""
+        return not any(run_id in machine.spooled for machine in self.machines.values())
+
+    def trip(self, process: SimProcess, name: str) -> int:
+        """Return how many microseconds a request takes to the store."""
+        return TRIP
+
+    def _choose(self, ready: list[SimThread]) -> int:
+        self._turns += 1
+        label = f"turn {self._turns}"
+        k = self._decider.turn(label, len(ready))
+        if k:
+            self.ledger.taken.append(Taken(label, str(k)))
+        return k
+
+    # -- running it ---------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let everything happen, until all programs have ended."""
+        state = random.getstate()
+        random.seed(self.seed)  # so that nodes that roll dice roll the same ones, and others in each life
+        try:
+            with _logged(self):
+                self.hub.at(END_OF_TIME, self._give_up)
+                self.hub.run()
+            if self.hub.hangs:
+                raise NeverEnds("threads wait again and again, and nothing comes of it.")
+            if self._open:
+                raise NeverEnds(
+                    f"nothing can happen any more, and {', '.join(sorted(self._open))} has not ended."
+                )
+            self.troubles += [t for p in self.processes if not p.is_dead for t in p.troubles]
+        finally:
+            random.setstate(state)
+            self.free()
+
+    def _give_up(self) -> None:
+        raise NeverEnds(f"after 40 days {', '.join(sorted(self._open))} has not ended.")
+
+    def free(self) -> None:
+        """Free what is left of all processes."""
+        with _logged(None):
+            for process in self.processes:
+                process.free()
+
+
+class _Handler(logging.Handler):
+    """Takes what the runtime logs into the story of the world it happens in."""
+
+    def __init__(self, world: World | None) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._world
+        thread = world.hub.current if world is not None else None
+        if world is not None and thread is not None and not thread.is_over:
+            assert isinstance(thread.owner, SimProcess)
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[1] is not None:
+                text += f" [{type(record.exc_info[1]).__name__}: {record.exc_info[1]}]"
+            world.ledger.tell(f"{thread.owner.tag} logs: {text}")
+
+
+@contextmanager
+def _logged(world: World | None) -> Iterator[None]:
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [_Handler(world)], False
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = before
