@@ -181,6 +181,7 @@ MAY_USE: dict[str, set[str]] = {
     "stores.objects.cloud": {"obstore"},
     "stores.objects.github": {"httpx2"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
+    "testing.simulation": {"greenlet"},
     "server": {"msgspec", "starlette", "uvicorn"},
     "cli": {"click"},
     "cli.bench": {"msgspec", "rich"},  # the raw side writes its JSON as fast as it can be written

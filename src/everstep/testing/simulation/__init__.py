@@ -1,4 +1,4 @@
-"""A simulated world: every schedule of time, messages and crashes, from a seed. Read `world` first.
+"""A simulated world: every schedule, from a seed. Read `world` first.
 
 `simulate` tries a flow in it; `trial` says what is tried, `explore` which schedules, `checks` what must hold,
 `story` how a failure is told. A world is made of `hub` (threads and time), `process`, `store` and `hosts`;

@@ -6,7 +6,7 @@ They are asked of what the ledger saw and what the store keeps; none of them kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +18,13 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, StepRecord
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.integrity.keyframe_check import difference
 from everstep.runtime.integrity.run_check import Checking
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.system import SystemClock
+from everstep.runtime.system import RealSystem, SystemClock
 from everstep.runtime.travel.explain import Explanation
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.simulation.ledger import Body, Visit
@@ -88,13 +89,26 @@ class Switched(MemoryStore):
         self.__dict__.update(fresh.__dict__)
 
 
+class _AtOnce(RealSystem):
+    """A system with one thread: what would be done on another is done at once."""
+
+    @staticmethod
+    async def to_thread(work: Callable[..., T], /, *arguments: Any) -> T:
+        return work(*arguments)
+
+
+class _ReadingHost(AsyncHost):
+    def _system_of(self, clock: Clock | None, ids: Ids | None) -> System:
+        return _AtOnce(clock, ids)
+
+
 class Reader:
     """Reads what worlds leave behind. One for many worlds, as a host costs more than what is read."""
 
     def __init__(self) -> None:
         self._store = Switched(SystemClock(), MemoryData())
         opened = Opened(self._store, self._store.artifacts, "memory:")
-        self._host = AsyncHost(opened, owns_loop=True, compress=False, encrypt=False)
+        self._host = _ReadingHost(opened, owns_loop=True, compress=False, encrypt=False)
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
@@ -207,7 +221,7 @@ class Judge:
     def progress(self, kept: Kept) -> Iterator[Broken]:
         row = kept.row
         if row.status is Status.RUNNING:
-            yield Broken("progress", f"run {row.run_id!r} is running, and nobody drives it.")
+            yield Broken("progress", f"run {row.run_id!r} is running, and no process drives it.")
         now = self.world.store.clock.now()
         if row.status is Status.HALTED:
             if not any(wait.status is not WaitStatus.CLOSED for wait in kept.waits):
@@ -280,19 +294,14 @@ class Judge:
 
     def waits(self, kept: Kept) -> Iterator[Broken]:
         for wait in kept.waits:
-            if (
-                wait.settled_by is SettledBy.ANSWER
-                and wait.due_at is not None
-                and wait.settled_at is not None
-            ):
-                if wait.settled_at >= wait.due_at and not self.world.clocks_were_moved:
-                    said = (
-                        f"{wait.path} was answered at {wait.settled_at}, though it was due at {wait.due_at}."
-                    )
-                    yield Broken("waits", said)
+            if wait.settled_by is not SettledBy.ANSWER or wait.due_at is None or wait.settled_at is None:
+                continue
+            if wait.settled_at >= wait.due_at and not self.world.clocks_were_moved:
+                said = f"{wait.path} was answered at {wait.settled_at}, though it was due at {wait.due_at}."
+                yield Broken("waits", said)
         settled: dict[str, int] = {}
-        for told in self.ledger.settled:
-            settled[told.row.wait_id] = settled.get(told.row.wait_id, 0) + 1
+        for wait_id in self.ledger.settled:
+            settled[wait_id] = settled.get(wait_id, 0) + 1
         for wait_id, count in settled.items():
             if count > 1:
                 yield Broken("waits", f"wait {wait_id} was settled {count} times.")

@@ -1,4 +1,4 @@
-"""Trying schedules: every single fault, then faults by chance; and finding the few decisions behind a failure."""
+"""Trying schedules: every single fault, then faults by chance; and the few decisions behind a failure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Hosts of simulated processes: the real ones, on the machine and the store of their world."""
+"""Hosts of simulated processes: the real ones, on the machine and the store of their world. Apart from the
+world, which knows no client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes, Work
@@ -12,17 +14,14 @@ from everstep.client.sync import Host
 from everstep.errors import BadRequest
 from everstep.ports.store import Commit
 from everstep.ports.system import Clock, Ids, System
+from everstep.registry import Opened
 from everstep.runtime.outage.spool import Spool
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import Dead
 from everstep.testing.simulation.loop import SimLoop, tidy
 from everstep.testing.simulation.process import SimProcess
 
-if TYPE_CHECKING:
-    from everstep.testing.simulation.world import World
-
 T = TypeVar("T")
-HostLike = Host
 _DIES = (Fault.CRASH, Fault.POWER_CUT, Fault.STALL)
 _NOWHERE = Path("/simulated")
 
@@ -80,9 +79,8 @@ class SimLanes(Lanes):
 class SimSpool(Spool):
     """What waits for the store, on the disk of a simulated machine."""
 
-    def __init__(self, world: World, process: SimProcess) -> None:
+    def __init__(self, process: SimProcess) -> None:
         super().__init__(_NOWHERE)
-        self._world = world
         self._process = process
         self._kept = process.machine.spooled
 
@@ -116,20 +114,18 @@ class SimSpool(Spool):
         if process.is_dead:
             raise Dead
         number = process.count(what) if when == "before" else process.counts[what]
-        self._world.reach(process, f"{when} {what} {number}", _DIES)
+        process.world.reach(process, f"{when} {what} {number}", _DIES)
 
 
-def host_of(world: World, process: SimProcess, options: dict[str, Any]) -> Host:
+def host_of(process: SimProcess, opened: Opened, options: dict[str, Any]) -> Host:
     """Open a host for a program of a simulated process."""
-    said = {"compress": False, "encrypt": False, "spool": SimSpool(world, process), **options}
-    opened = world.store.open_for(process)
     host = object.__new__(Host)
-    host._host = SimAsyncHost(process, opened, owns_loop=True, **said)
-    host._lanes = SimLanes(host._host)
+    host._host = made = async_host_of(process, opened, {"owns_loop": True, **options})
+    host._lanes = SimLanes(made)
     return host
 
 
-def async_host_of(world: World, process: SimProcess, options: dict[str, Any]) -> SimAsyncHost:
+def async_host_of(process: SimProcess, opened: Opened, options: dict[str, Any]) -> SimAsyncHost:
     """Open a host for a program that awaits."""
-    said = {"compress": False, "encrypt": False, "spool": SimSpool(world, process), **options}
-    return SimAsyncHost(process, world.store.open_for(process), **said)
+    said = {"compress": False, "encrypt": False, "spool": SimSpool(process), **options}
+    return SimAsyncHost(process, opened, **said)

@@ -1,7 +1,7 @@
 """Simulated threads and their time: one goes on at a time, and time passes only when none can.
 
 A thread is a stack of its own that hands over wherever a real one would wait. Which of those that could go on
-does so is asked of whoever decides, so the same answers give the same order.
+does so is decided elsewhere: the same decisions give the same order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Protocol
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
 
 SECOND = 1_000_000
 """Time is counted in whole microseconds: sums of floats would depend on their order."""
@@ -25,7 +25,7 @@ MOST_WAITS = 2_000_000
 
 
 class Dead(BaseException):
-    """Unwinds the stack of a thread whose process is gone. Nobody hears of it."""
+    """Unwinds the stack of a thread whose process is gone. It is not reported."""
 
 
 class Owner(Protocol):
@@ -46,9 +46,9 @@ class SimThread:
         self.is_over = False
         self.is_ready = False
         self.is_woken = False
-        """True if somebody ended its last sleep, false if that was the time."""
+        """True if its last sleep was ended by another thread, false if by the time."""
         self.token = 0
-        """Another one for each sleep, so that the timer of an earlier one wakes nobody."""
+        """Another one for each sleep, so that the timer of an earlier one wakes none."""
         self.joiners: list[SimThread] = []
         self._stack: _Stack | None = None
 
@@ -67,7 +67,7 @@ class SimThread:
                 stack.throw(Dead())
 
 
-class _Stack(greenlet):
+class _Stack(greenlet):  # type: ignore[misc]
     def __init__(self, thread: SimThread) -> None:
         super().__init__(self.begin)
         self.thread = thread
@@ -76,6 +76,11 @@ class _Stack(greenlet):
         work = self.thread.work
         if work is not None:
             work()
+
+
+def current_thread() -> SimThread | None:
+    """Return the simulated thread that asks; none if it is no simulated one."""
+    return getattr(getcurrent(), "thread", None)
 
 
 class Hub:
@@ -99,7 +104,7 @@ class Hub:
     @property
     def current(self) -> SimThread | None:
         """The simulated thread that asks; none if it is no simulated one."""
-        return getattr(getcurrent(), "thread", None)
+        return current_thread()
 
     def start(self, thread: SimThread) -> SimThread:
         """Let a thread begin when it is its turn."""
@@ -143,7 +148,7 @@ class Hub:
         return thread.is_woken
 
     def _is_next(self, until: int) -> bool:
-        """True if nobody could go on before a time, so that it may come at once."""
+        """True if no thread could go on before a time, so that it may come at once."""
         return not (self._ready or self.is_over) and (not self._timers or until < self._timers[0][0])
 
     def pass_time(self, micros: int) -> None:

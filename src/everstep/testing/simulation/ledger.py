@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
@@ -15,7 +14,6 @@ from everstep.ports.store import Commit, Verdict
 from everstep.runtime.drive.context import RunContext
 from everstep.testing.simulation.faults import TOLD, Fault, Taken
 from everstep.testing.simulation.hub import SECOND, Hub
-from everstep.testing.simulation.process import SimProcess
 
 Visit = tuple[str, str, int]
 """A run, a path in it, and the number of the visit."""
@@ -51,12 +49,10 @@ class Ended(NamedTuple):
     body: Body
 
 
-class Settled(NamedTuple):
-    """A wait that got its answer."""
+class Life(Protocol):
+    """One life of a process, as far as the ledger knows it."""
 
-    row: WaitRow
-    at: datetime
-    """The store's time."""
+    tag: str
 
 
 class Spent(NamedTuple):
@@ -85,7 +81,8 @@ class Ledger:
         self.ended: list[Ended] = []
         self.puts: dict[tuple[str, int], int] = {}
         """When each checkpoint of each run was first taken."""
-        self.settled: list[Settled] = []
+        self.settled: list[str] = []
+        """The waits that got an answer, each as often as one was taken."""
         self.spends: list[Spent] = []
         self.driven: dict[tuple[str, str], RunContext] = {}
         """The newest drive of each run in each process, as it stands."""
@@ -103,13 +100,13 @@ class Ledger:
         """Add a line to the story."""
         self.story.append((self._hub.now, text))
 
-    def note_fault(self, process: SimProcess, point: str, fault: Fault) -> None:
+    def note_fault(self, process: Life, point: str, fault: Fault) -> None:
         self.taken.append(Taken(f"{process.tag} {point}", fault.value))
         self.trace.append(f"{self._hub.now} {process.tag} {point}: {fault.value}")
         self.tell(f"{process.tag}, {point}: {TOLD[fault]}.")
 
     def note_write(
-        self, process: SimProcess, name: str, number: int, commits: Sequence[Commit], result: Any
+        self, process: Life, name: str, number: int, commits: Sequence[Commit], result: Any
     ) -> None:
         order = self.tick()
         if name == "put":
@@ -123,12 +120,12 @@ class Ledger:
         elif name == "lease":
             self.tell(f"{process.tag} takes run {result.run_id!r} (epoch {result.epoch}).")
         elif name == "settle" and result[0]:
-            self.settled.append(Settled(result[1], process.machine.now()))
+            self.settled.append(result[1].wait_id)
             self.tell(f"wait {result[1].path} is settled by {result[1].settled_by} through {process.tag}.")
         elif name == "signal" and result:
             self.tell(f"{process.tag} asks for a run to be cancelled.")
 
-    def _note_put(self, process: SimProcess, commit: Commit, verdict: Verdict, order: int) -> None:
+    def _note_put(self, process: Life, commit: Commit, verdict: Verdict, order: int) -> None:
         what = f"{commit.run_id}@{commit.sequence}"
         self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
         if verdict is Verdict.ACCEPTED:
@@ -137,7 +134,7 @@ class Ledger:
         said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict.value})"
         self.tell(f"checkpoint {what} of {process.tag} {said}{status}.")
 
-    def note_refusal(self, process: SimProcess, name: str, error: EverstepError) -> None:
+    def note_refusal(self, process: Life, name: str, error: EverstepError) -> None:
         self.trace.append(f"{self._hub.now} {process.tag} {name} {error.code}")
 
     def note_body(self, body: Body) -> None:
@@ -154,7 +151,7 @@ class Ledger:
     def note_ended(self, body: Body) -> None:
         self.ended.append(Ended(self.tick(), body))
 
-    def note_life(self, process: SimProcess, what: str) -> None:
+    def note_life(self, process: Life, what: str) -> None:
         self.trace.append(f"{self._hub.now} {process.tag} {what}")
         self.tell(f"{process.tag} {what}.")
 

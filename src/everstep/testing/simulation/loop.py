@@ -11,21 +11,31 @@ from concurrent.futures import Executor
 from heapq import heappop, heappush
 from math import ceil
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
 
-if TYPE_CHECKING:
-    from everstep.testing.simulation.process import SimProcess
-
 T = TypeVar("T")
+
+
+class LoopOwner(Protocol):
+    """The process of a loop, as far as that knows it."""
+
+    is_dead: bool
+    loops: list[SimLoop]
+
+    def heard_of(self, context: dict[str, Any]) -> None:
+        """Take note of an error that no task of a loop handles."""
+
+    def default_executor(self) -> Executor:
+        """Return the threads for work of no particular kind."""
 
 
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs callbacks in the order in which they were scheduled, as asyncio's own loops do."""
 
-    def __init__(self, hub: Hub, process: SimProcess) -> None:
+    def __init__(self, hub: Hub, process: LoopOwner) -> None:
         self._hub = hub
         self._process = process
         self._ready: deque[asyncio.Handle] = deque()
@@ -38,6 +48,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._tasks: WeakValueDictionary[int, asyncio.Task[Any]] = WeakValueDictionary()
         """In the order in which they were made, which no set of theirs would keep."""
         self._generators: WeakSet[Any] = WeakSet()
+        self._last_words: list[BaseException] = []
         process.loops.append(self)
 
     # -- what asyncio asks of a loop ----------------------------------------------------------------------
@@ -45,14 +56,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._hub.now / SECOND
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if self._is_closed:
@@ -62,7 +73,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._hub.wake(self._thread)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
@@ -71,7 +82,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],
@@ -101,7 +112,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
         # A name of its own, as the number that asyncio would give depends on what ran before.
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)  # type: ignore[arg-type]
+        task = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)
         self._numbers += 1
         self._tasks[self._numbers] = task
         return task
@@ -109,7 +120,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        pool = executor or self._process.system.executor(4, "default")
+        pool = executor or self._process.default_executor()
         return asyncio.wrap_future(pool.submit(func, *args), loop=self)
 
     def is_running(self) -> bool:
@@ -208,15 +219,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Return the tasks that have not ended, the oldest first."""
         return [task for task in list(self._tasks.values()) if not task.done()]
 
+    def _close(self, task: asyncio.Task[Any]) -> None:
+        try:
+            task.get_coro().close()
+        except BaseException as error:
+            self._last_words.append(error)  # of a program that is dead: kept for who debugs the simulation
+
     def abandon(self) -> None:
         """Free what was under way when its process died. Nothing that it does on the way counts."""
         self._is_closed = True
         for task in self.unfinished():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            try:
-                task.get_coro().close()  # type: ignore[union-attr]
-            except BaseException:  # what a dying program raises is nobody's concern
-                continue
+            self._close(task)
         self._ready.clear()
         self._timers.clear()
 

@@ -13,7 +13,6 @@ from types import FrameType, GeneratorType
 from typing import Any, Final
 
 import msgspec
-from greenlet import getcurrent
 
 from everstep.engine.scope import Scope
 from everstep.errors import BadRequest
@@ -23,7 +22,7 @@ from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import Plan
 from everstep.runtime.drive.invoke import DOORS, Call
 from everstep.testing.simulation.faults import Fault
-from everstep.testing.simulation.hub import SECOND
+from everstep.testing.simulation.hub import SECOND, current_thread
 from everstep.testing.simulation.ledger import Body, Spent
 from everstep.testing.simulation.process import SimProcess
 
@@ -202,10 +201,10 @@ class _Scene:
     @classmethod
     def of(cls, frame: FrameType, given: dict[str, Any], is_effect: bool) -> _Scene | None:
         """Return the call that a frame of the runtime makes; none outside of a world."""
-        world_thread = frame.f_code in DOORS and _thread()
-        if not world_thread:
+        thread = current_thread() if frame.f_code in DOORS else None
+        if thread is None:
             return None
-        owner = world_thread.owner
+        owner = thread.owner
         assert isinstance(owner, SimProcess)
         return cls(owner, frame.f_locals["call"], given, is_effect)
 
@@ -276,10 +275,6 @@ class _Scene:
         assert self._body is not None
         self._world.ledger.note_ended(self._body)
         self._world.reach(self._process, f"after body {self._body.path} {self._number}", AFTERWARDS)
-
-
-def _thread() -> Any:
-    return getattr(getcurrent(), "thread", None)
 
 
 def shown(given: dict[str, Any], leave_out: str | None) -> str:

@@ -11,8 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from everstep.model.leases import Process
+from everstep.ports.system import Clock, Ids, Processes
 from everstep.runtime.system import SystemClock
+from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
+from everstep.testing.simulation.ledger import Ledger
 from everstep.testing.simulation.loop import SimLoop, SimRunner
 from everstep.testing.simulation.threads import (
     SimCondition,
@@ -26,7 +29,6 @@ from everstep.testing.simulation.threads import (
 
 if TYPE_CHECKING:
     from everstep.ports.store import Commit
-    from everstep.testing.simulation.world import World
 
 T = TypeVar("T")
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -60,7 +62,7 @@ class SimClock(SystemClock):
 
     def __init__(self, hub: Hub, machine: Machine) -> None:
         self._hub = hub
-        self.now = machine.now  # type: ignore[method-assign]
+        self.now = machine.now
 
     def monotonic(self) -> float:
         return self._hub.now / SECOND
@@ -117,10 +119,27 @@ class SimProcesses:
         return self.is_here(process) and not self._table.is_running(process.pid)
 
 
+class Surroundings(Table, Protocol):
+    """The world of a process, as far as that knows it."""
+
+    hub: Hub
+    seed: int
+    ledger: Ledger
+
+    def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
+        """Come to a point. What concerns the process or the store happens there; the rest is returned."""
+
+    def kill(self, process: SimProcess) -> None:
+        """End a process as `kill -9` would."""
+
+    def owner_of(self, run_id: str, process: SimProcess) -> str | None:
+        """Return which process has a run by the store's word, if that is another one than this."""
+
+
 class SimProcess:
     """One life of a simulated process: its threads, its loops and its end."""
 
-    def __init__(self, world: World, machine: Machine, name: str, life: int, pid: int) -> None:
+    def __init__(self, world: Surroundings, machine: Machine, name: str, life: int, pid: int) -> None:
         self.world = world
         self.hub = world.hub
         self.machine = machine
@@ -169,11 +188,15 @@ class SimProcess:
         self.troubles.append(f"{thread} of {self.tag} ended with {type(error).__name__}: {error}")
 
     def heard_of(self, context: dict[str, Any]) -> None:
-        """Take note of what an event loop could tell nobody else."""
+        """Take note of an error that no task of an event loop handles."""
         if not self.is_dead:
             error = context.get("exception")
             what = f": {type(error).__name__}: {error}" if error is not None else ""
             self.troubles.append(f"the event loop of {self.tag} heard of: {context.get('message')}{what}")
+
+    def default_executor(self) -> SimExecutor:
+        """Return the threads for work of no particular kind."""
+        return self.system.executor(4, "default")
 
     def count(self, kind: str) -> int:
         """Return which point of its kind this is."""
@@ -181,7 +204,7 @@ class SimProcess:
         return number
 
     def die(self) -> None:
-        """End as `kill -9` would: from here on nothing that it does counts. Does not return to its threads."""
+        """End as `kill -9` would: nothing that it does from here on counts, and its threads do not go on."""
         self.is_dead = True
         for thread in self.threads:
             thread.is_over = True
@@ -207,10 +230,11 @@ class SimSystem:
     def __init__(self, process: SimProcess, table: Table, seed: int) -> None:
         self._process = process
         hub = self._hub = process.hub
-        self.clock = SimClock(hub, process.machine)
-        self.ids = SimIds(seed, process.tag)
-        self.random_bytes = self.ids.random_bytes
-        self.processes = SimProcesses(table, process.machine, process.pid)
+        ids = SimIds(seed, process.tag)
+        self.clock: Clock = SimClock(hub, process.machine)
+        self.ids: Ids = ids
+        self.random_bytes = ids.random_bytes
+        self.processes: Processes = SimProcesses(table, process.machine, process.pid)
         self.lock = partial(SimLock, hub)
         self.condition = partial(SimCondition, hub)
         self.event = partial(SimEvent, hub)
@@ -234,7 +258,7 @@ class SimSystem:
         """Return an event loop for a thread of this process."""
         if self._process.is_dead:
             raise Dead
-        return SimLoop(self._hub, self._process)
+        return SimLoop(self._hub, self._process)  # type: ignore[abstract]  # only what asyncio calls of it
 
     def executor(self, most: int, name: str) -> SimExecutor:
         return SimExecutor(self._hub, self._process.start, most, name)

@@ -1,4 +1,6 @@
-"""`simulate`: test a flow against every crash, in a few lines of pytest."""
+"""`simulate`: test a flow against every crash, in a few lines of pytest. Apart from the package, which loads
+it when it is asked for: it needs greenlet.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,11 @@ def simulate(
 ) -> Simulated:
     """Run a flow in a simulated world against every fault at every point, then against many by chance.
 
-    Each time it must come to what an uninterrupted run comes to, and keep every promise of durable runs; else
+    Each time it must come to what an uninterrupted run comes to, and keep every promise of durable runs, or
     `SimulationFailed` tells the story of the shortest schedule that was found. Time is simulated, and nothing
-    is really written. `doubles` stand in for the effects of the flow, by the names of their nodes: a function,
-    what it returns, or `ITSELF` for one that does nothing to the world. `answers` are given to nodes that
-    wait; where there is none, the due time comes.
+    is really written. `doubles` stand in for effects, by the names of their nodes: a function, what it
+    returns, or `ITSELF` for one that does nothing to the world. `answers` are given to nodes that wait;
+    where there is none, the due time comes.
 
     First every fault of `faults` is tried at every point, then `schedules` that follow from `seed`. With
     `only`, the decisions that a failure printed, and nothing else. A flow that is not `deterministic` is not
@@ -102,7 +104,7 @@ def _kinds(faults: Iterable[str]) -> list[Fault]:
 
 
 def explore(explorer: Explorer, schedules: int, seed: int, only: list[Taken] | None) -> None:
-    """Try what is to be tried; raise for the first schedule that breaks a promise, made as short as can be."""
+    """Try what is to be tried; raise for the first schedule that breaks a promise, as short as it gets."""
     check(explorer, explorer.whole)
     if only is not None:
         check(explorer, explorer.try_chosen(only), is_short=True)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -22,10 +22,7 @@ from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import SECOND, Dead
-from everstep.testing.simulation.process import BEGAN, SimProcess
-
-if TYPE_CHECKING:
-    from everstep.testing.simulation.world import World
+from everstep.testing.simulation.process import BEGAN, SimProcess, Surroundings
 
 T = TypeVar("T")
 BEFORE = (
@@ -65,7 +62,7 @@ _CAPABILITIES = Capabilities(durable=True, single_writer=True, recodes=True, ret
 class StoreClock:
     """The clock of the store, which is right."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._hub = world.hub
 
     def now(self) -> datetime:
@@ -81,7 +78,7 @@ class StoreClock:
 class SharedStore:
     """What all processes see: the data, and whether it can be reached."""
 
-    def __init__(self, world: World, *, is_remote: bool) -> None:
+    def __init__(self, world: Surroundings, *, is_remote: bool) -> None:
         self.world = world
         self.is_remote = is_remote
         self.data = MemoryData()
@@ -162,7 +159,7 @@ class Line:
         try:
             work()
         except EverstepError:
-            return  # there is nobody to tell
+            return  # no caller waits for it
 
     def look(self, name: str, work: Callable[[], T]) -> T:
         """Do what a question asks for."""
@@ -226,16 +223,13 @@ class RemoteLine(Line):
     """A store elsewhere, as a server is: a request and its reply take their time, in which others go on."""
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
-        await asyncio.sleep(self._trip("put"))
+        await asyncio.sleep(TRIP / SECOND)
         verdicts = self.do("put", partial(self.memory.put_blocking, commits), commits=commits)
         await asyncio.sleep(TRIP / SECOND)
         return verdicts
 
-    def _trip(self, name: str) -> float:
-        return self._world.trip(self.process, name) / SECOND
-
     async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
-        await asyncio.sleep(self._trip(name))
+        await asyncio.sleep(TRIP / SECOND)
         work = partial(_finished, getattr(self.memory, name), given, named)
         found = self.do(name, work) if writes else self.look(name, work)
         await asyncio.sleep(TRIP / SECOND)

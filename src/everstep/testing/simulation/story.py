@@ -1,4 +1,6 @@
-"""A schedule that broke a promise, for people: what was broken, what happened, and a test that repeats it."""
+"""A schedule that broke a promise, for people: what was broken, what happened, and a test that repeats it.
+Apart from what tries schedules, which has no words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Locks, conditions, events, queues and executors for simulated threads. They wait in the world's time."""
+"""Locks, conditions, events, queues and executors for simulated threads. They wait in the world's time. Apart
+from the processes that hand them out.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +204,7 @@ def wait_for(hub: Hub, futures: Iterable[Future[Any]]) -> None:
         if future.done():
             continue
         if thread is None or thread.is_over:
-            return  # nobody who could wait is left
+            return  # no thread is left that could wait
         future.add_done_callback(lambda _: hub.wake(thread))
         while not future.done():
             hub.block()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -132,7 +133,7 @@ class FlowTrial:
         return world
 
     def _program(self, here: Here) -> None:
-        """Run the flow, as a program does that is tried again when the store is away or another has the run."""
+        """Run the flow, and again when the store was away or another process has the run."""
         while True:
             try:
                 self._run(here)
@@ -169,10 +170,8 @@ class FlowTrial:
             answer = self._answer_to(wait)
             if answer is not None:
                 here.sleep(5)
-                try:
+                with suppress(WaitSettled):  # the clock was first, or a process that died had answered it
                     host.answer(wait.id, answer)
-                except WaitSettled:
-                    pass  # the clock was first, or a process that died had answered it
                 return
         due = [wait.due_at for wait in waits if wait.due_at is not None]
         if not due and waits:

@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from everstep.client.host import AsyncHost
+from everstep.client.sync import Host
 from everstep.testing.simulation.faults import Decider, Fault, Nothing, Taken
-from everstep.testing.simulation.hosts import HostLike, host_of
+from everstep.testing.simulation.hosts import async_host_of, host_of
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
 from everstep.testing.simulation.ledger import Ledger
+from everstep.testing.simulation.loop import SimRunner
 from everstep.testing.simulation.process import Machine, SimProcess
-from everstep.testing.simulation.store import TRIP, SharedStore
+from everstep.testing.simulation.store import SharedStore
 
 Program = Callable[["Here"], None]
 """What a process does: called anew in each of its lives, until it returns."""
@@ -47,9 +50,17 @@ class Here:
         self.life = process.life
         """1, or more if the process died before."""
 
-    def host(self, **options: Any) -> HostLike:
+    def host(self, **options: Any) -> Host:
         """Open a `Host` on the world's store, on this process's machine."""
-        return host_of(self.world, self.process, options)
+        return host_of(self.process, self.world.store.open_for(self.process), options)
+
+    def async_host(self, **options: Any) -> AsyncHost:
+        """Open an `AsyncHost`, for what runs on a loop of this process, as `here.runner()` gives one."""
+        return async_host_of(self.process, self.world.store.open_for(self.process), options)
+
+    def runner(self) -> SimRunner:
+        """Return an event loop for this thread."""
+        return self.process.system.runner()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for this thread."""
@@ -192,10 +203,6 @@ class World:
     def store_is_empty_of_spools(self, run_id: str) -> bool:
         """True if nothing of a run waits on a machine."""
         return not any(run_id in machine.spooled for machine in self.machines.values())
-
-    def trip(self, process: SimProcess, name: str) -> int:
-        """Return how many microseconds a request takes to the store."""
-        return TRIP
 
     def _choose(self, ready: list[SimThread]) -> int:
         self._turns += 1
