@@ -4,7 +4,9 @@ world, which knows no client.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,10 +63,25 @@ class SimLanes(Lanes):
         else:
             loop, host = self._process.system.new_loop(), self.host.twin()
         try:
-            found: T = loop.run_until_complete(work(host))
-            return found
+            return self._run(loop, loop.create_task(work(host)))
         finally:
             self._free_loops.append((loop, host))
+
+    def _run(self, loop: SimLoop, task: asyncio.Task[T]) -> T:
+        try:
+            found: T = loop.run_until_complete(task)
+            return found
+        except Dead:
+            raise
+        except BaseException:
+            # As on a real lane: what a node raised may have ended the loop, and the run is to be let go of.
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    loop.run_until_complete(task)
+            if task.done() and not task.cancelled():
+                task.exception()  # heard of
+            raise
 
     def close(self) -> None:
         if self._is_closed or self._process.is_dead:

@@ -157,7 +157,9 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("Event loop stopped before Future completed.")
         return task.result()
 
-    def _stop(self, _: object) -> None:
+    def _stop(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and isinstance(future.exception(), (KeyboardInterrupt, SystemExit)):
+            return  # that has ended the loop by itself; what runs on it next is not to be stopped
         self._is_stopping = True
 
     def run_forever(self) -> None:
