@@ -284,7 +284,7 @@ class Judge:
         failed: dict[tuple[str, int], int] = {}
         for _, step in kept.steps():
             place = (step.path, step.visit)
-            if step.status is Status.RETRYING:
+            if step.status is Status.RETRYING and step.error is not None:  # not one that somebody asked for
                 if step.attempts <= failed.get(place, 0):
                     yield Broken("attempts", f"attempt {step.attempts} of {step.path} failed twice.")
                 failed[place] = step.attempts
