@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ from everstep.engine.keyframe import snapshot
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, StepRecord
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
 from everstep.runtime.drive.context import RunContext
@@ -28,7 +28,6 @@ from everstep.runtime.system import RealSystem, SystemClock
 from everstep.runtime.travel.explain import Explanation
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.simulation.ledger import Body, Visit
-from everstep.testing.simulation.store import StoreClock
 from everstep.testing.simulation.world import World
 
 T = TypeVar("T")
@@ -56,7 +55,9 @@ INVARIANTS: Mapping[str, str] = {
     "budgets": "what was spent is on record, to the cent and once",
     "leases": "no lease is left behind",
     "fold": "the records fold to what the process had in memory",
+    "durable": "a checkpoint that the store said it keeps is still there, unless its run was erased",
     "verify": "verify finds nothing wrong",
+    "store": "the store itself is whole",
     "explain": "explain told what the resume then did",
     "progress": "nothing that can start is left unstarted: every accepted run ends or waits",
     "no surprises": "no process ends with an error, and no thread",
@@ -70,6 +71,7 @@ class Kept:
         self.row = row
         self.records = records
         self.folded = folded
+        self.ids = {record.sequence: record.checkpoint_id for record in records}
         self.flaws: list[str] = []
         self.waits: list[WaitRow] = []
 
@@ -80,13 +82,18 @@ class Kept:
                 yield record, step
 
 
-class Switched(MemoryStore):
-    """A store whose data are changed for those of another world."""
+class Switched:
+    """A store that is changed for that of another world."""
 
-    def turn_to(self, world: World) -> None:
-        fresh = MemoryStore(StoreClock(world), world.store.data)
-        fresh.capabilities = self.capabilities
-        self.__dict__.update(fresh.__dict__)
+    def __init__(self, store: CheckpointStore) -> None:
+        self.capabilities = store.capabilities
+        self.turn_to(store)
+
+    def turn_to(self, store: CheckpointStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class _AtOnce(RealSystem):
@@ -106,8 +113,10 @@ class Reader:
     """Reads what worlds leave behind. One for many worlds, as a host costs more than what is read."""
 
     def __init__(self) -> None:
-        self._store = Switched(SystemClock(), MemoryData())
-        opened = Opened(self._store, self._store.artifacts, "memory:")
+        memory = MemoryStore(SystemClock(), MemoryData())
+        self._switched = Switched(memory)
+        self._store = cast(CheckpointStore, self._switched)
+        opened = Opened(self._store, memory.artifacts, "memory:")
         self._host = _ReadingHost(opened, owns_loop=True, compress=False, encrypt=False)
         self._loop = asyncio.new_event_loop()
 
@@ -116,12 +125,15 @@ class Reader:
 
     def kept(self, world: World) -> dict[str, Kept]:
         """Return all that a world's store has."""
-        self._store.turn_to(world)
+        store, blobs, _ = world.store.plain()
+        self._switched.turn_to(store)
+        services = self._host._services
+        if services.blobs is not None and blobs is not None:
+            services.blobs = type(services.blobs)(blobs, services.codecs)
         return {row.run_id: self._read(row) for row in self._now(self._store.list(RunFilter(limit=10_000)))}
 
     def _read(self, row: RunRow) -> Kept:
         services, runs = self._host._services, self._host._runs
-        services.blobs = services.blobs and type(services.blobs)(self._store.artifacts, services.codecs)
         checking = Checking(services, runs.reader, blobs=True)
         shared = self._now(checking._ancestors(row))
         own = self._now(checking._own(row, shared))
@@ -191,6 +203,8 @@ class Judge:
     def all(self, explained: list[Told]) -> Iterator[Broken]:
         """Yield what is broken of all that can be told without knowing the flow."""
         yield from self.surprises()
+        yield from (Broken("store", flaw) for flaw in self.world.store.flaws())
+        yield from self.durable()
         for kept in self.kept.values():
             yield from self.verified(kept)
             yield from self.leases(kept)
@@ -208,6 +222,18 @@ class Judge:
     def surprises(self) -> Iterator[Broken]:
         for trouble in self.world.troubles:
             yield Broken("no surprises", trouble)
+
+    def durable(self) -> Iterator[Broken]:
+        for run_id, sequence, checkpoint_id in self.ledger.accepted:
+            kept = self.kept.get(run_id)
+            if kept is None:
+                if not self.ledger.has_erased:
+                    yield Broken("durable", f"run {run_id!r} was kept at checkpoint {sequence}, and is gone.")
+                continue
+            first = kept.records[0].sequence if kept.records else 0  # what is older was trimmed
+            if sequence >= first and kept.ids.get(sequence) != checkpoint_id:
+                found = "another" if sequence in kept.ids else "none"
+                yield Broken("durable", f"checkpoint {run_id}@{sequence} was kept, and now there is {found}.")
 
     def verified(self, kept: Kept) -> Iterator[Broken]:
         for flaw in kept.flaws:

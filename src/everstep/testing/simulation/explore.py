@@ -45,10 +45,11 @@ class Explorer:
 
     def close(self) -> None:
         self._reader.close()
+        self._first.close()
 
     def _uninterrupted(self) -> Tried:
         """Try it with nothing going wrong; what comes of it is what all others are compared with."""
-        world = self._trial.world(self._seed, Nothing())
+        world = self._first = self._trial.world(self._seed, Nothing())
         world.ledger.keeps_points = True
         broken = self._run(world)
         self.points = world.ledger.points
@@ -75,6 +76,7 @@ class Explorer:
     def _try(self, seed: int, decider: Decider) -> Tried:
         world = self._trial.world(seed, decider)
         broken = self._run(world)
+        world.close()
         self.counts["schedules"] += 1
         self.counts.update(it.choice for it in world.ledger.taken if not it.choice.isdecimal())
         if self.counts["schedules"] % SWEEP == 0 and not gc.isenabled():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Commit, Verdict
+from everstep.ports.store import Commit, TakenUp, Verdict
 from everstep.runtime.drive.context import RunContext
 from everstep.testing.simulation.faults import TOLD, Fault, Taken
 from everstep.testing.simulation.hub import SECOND, Hub
@@ -81,6 +81,10 @@ class Ledger:
         self.ended: list[Ended] = []
         self.puts: dict[tuple[str, int], int] = {}
         """When each checkpoint of each run was first taken."""
+        self.accepted: dict[tuple[str, int, str], None] = {}
+        """Each checkpoint that a process was told of that it is kept: its run, its number and its id."""
+        self.has_erased = False
+        """True if a run was erased."""
         self.settled: list[str] = []
         """The waits that got an answer, each as often as one was taken."""
         self.spends: list[Spent] = []
@@ -117,7 +121,10 @@ class Ledger:
         if name == "claim_due":
             for row, lease in result:
                 self.tell(f"{process.tag} claims run {row.run_id!r} (epoch {lease.epoch}).")
-        elif name == "lease":
+        elif name == "erase":
+            self.has_erased = True
+        elif name in ("lease", "take_up"):
+            result = result.lease if isinstance(result, TakenUp) else result
             self.tell(f"{process.tag} takes run {result.run_id!r} (epoch {result.epoch}).")
         elif name == "settle" and result[0]:
             self.settled.append(result[1].wait_id)
@@ -130,6 +137,7 @@ class Ledger:
         self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
         if verdict is Verdict.ACCEPTED:
             self.puts.setdefault((commit.run_id, commit.sequence), order)
+            self.accepted[commit.run_id, commit.sequence, commit.checkpoint_id] = None
         status = f", {commit.status.value}" if commit.status is not None else ""
         said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict.value})"
         self.tell(f"checkpoint {what} of {process.tag} {said}{status}.")

@@ -129,6 +129,12 @@ class Surroundings(Table, Protocol):
     def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         """Come to a point. What concerns the process or the store happens there; the rest is returned."""
 
+    def decide(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
+        """Say what goes wrong at a point, and let it happen later."""
+
+    def strike(self, process: SimProcess, point: str, fault: Fault) -> bool:
+        """Let happen what concerns the process or the store; false if it is for others to do."""
+
     def kill(self, process: SimProcess) -> None:
         """End a process as `kill -9` would."""
 

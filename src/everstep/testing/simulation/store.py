@@ -7,19 +7,23 @@ replies take time, get lost or come twice, and which is cut while the store is a
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from everstep.errors import EverstepError, StoreNotWritable, StoreUnavailable
 from everstep.model.leases import Lease, WorkerRow
 from everstep.model.records import ArtifactRef
-from everstep.ports.store import Capabilities, CheckpointStore, Commit, RunRow, Verdict
+from everstep.ports.restoring import RestoringBlobs
+from everstep.ports.retention import RetainingBlobStore
+from everstep.ports.store import Capabilities, CheckpointBlobStore, CheckpointStore, Commit, RunRow, Verdict
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
+from everstep.stores.memory.store import MemoryLog
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import SECOND, Dead
 from everstep.testing.simulation.process import BEGAN, SimProcess, Surroundings
@@ -75,43 +79,120 @@ class StoreClock:
         raise AssertionError("a store does not sleep")
 
 
-class SharedStore:
-    """What all processes see: the data, and whether it can be reached."""
+class Rules(Protocol):
+    """A real store, as far as a line asks it by itself; the rest is asked by name."""
 
-    def __init__(self, world: Surroundings, *, is_remote: bool) -> None:
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]: ...
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta, /) -> list[Lease | Verdict]: ...
+
+    def release_blocking(self, lease: Lease) -> None: ...
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None: ...
+
+    def changes(self) -> int: ...
+
+
+class Blobs(CheckpointBlobStore, RestoringBlobs, RetainingBlobStore, Protocol):
+    """Where artifacts are kept."""
+
+
+class Shared(ABC):
+    """What all processes see of a store, and whether it can be reached."""
+
+    def __init__(self, world: Surroundings, *, is_remote: bool = False) -> None:
         self.world = world
         self.is_remote = is_remote
-        self.data = MemoryData()
         self.clock = StoreClock(world)
         self.away_until = 0
         self.full_until = 0
 
+    @abstractmethod
     def open_for(self, process: SimProcess) -> Opened:
         """Return a process's line to the store."""
+
+    @abstractmethod
+    def row(self, run_id: str) -> RunRow | None:
+        """Return how a run stands, whatever happens to lines."""
+
+    @abstractmethod
+    def plain(self) -> Opened:
+        """Return the store as it is once the world is over, for those who check; nothing happens to it."""
+
+    def copied(self) -> Any:
+        """Return a copy of what is kept, to go on from; none if that cannot be had."""
+        return None
+
+    def turn_to(self, copied: Any) -> None:
+        """Go on with what such a copy holds."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def abandon(self, process: SimProcess) -> None:
+        """Let go of what a process held that is killed."""
+
+    @abstractmethod
+    def lose_power(self, label: str) -> None:
+        """Keep what a power cut at a point leaves. All processes of the machine are gone already."""
+
+    @abstractmethod
+    def flaws(self) -> list[str]:
+        """Return what is wrong with the store itself, whatever it keeps."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what outlives the world."""
+
+
+class SharedStore(Shared):
+    """The rules of a store, in memory that is never lost."""
+
+    def __init__(self, world: Surroundings, *, is_remote: bool = False) -> None:
+        super().__init__(world, is_remote=is_remote)
+        self.data = MemoryData()
+
+    def open_for(self, process: SimProcess) -> Opened:
         clock = self.clock if self.is_remote else process.system.clock
         memory = MemoryStore(clock, self.data)
         kind = RemoteLine if self.is_remote else LocalLine
         line = kind(self, process, memory)
-        return Opened(cast(CheckpointStore, line), BlobLine(line, memory), "simulated:")
+        return Opened(cast(CheckpointStore, line), BlobLine(line, memory.artifacts), "simulated:")
 
     def row(self, run_id: str) -> RunRow | None:
-        """Return how a run stands, whatever happens to lines."""
         log = self.data.logs.get(run_id)
         standing = log.standing if log is not None else None
         return standing.row if standing is not None else None
 
-    def plain(self) -> MemoryStore:
-        """Return a view of the store to which nothing happens, for those who check."""
-        return MemoryStore(self.clock, self.data)
+    def copied(self) -> MemoryData:
+        return copy_of(self.data)
+
+    def turn_to(self, copied: MemoryData) -> None:
+        self.data = copy_of(copied)
+
+    def plain(self) -> Opened:
+        memory = MemoryStore(self.clock, self.data)
+        return Opened(memory, memory.artifacts, "simulated:")
+
+    def abandon(self, process: SimProcess) -> None:
+        pass  # a line holds nothing
+
+    def lose_power(self, label: str) -> None:
+        pass  # it is elsewhere
+
+    def flaws(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
 
 
 class Line:
     """One process's line to the store."""
 
-    def __init__(self, shared: SharedStore, process: SimProcess, memory: MemoryStore) -> None:
+    def __init__(self, shared: Shared, process: SimProcess, rules: Rules) -> None:
         self.shared = shared
         self.process = process
-        self.memory = memory
+        self.rules = rules
         self._world = shared.world
         self.capabilities = msgspec.structs.replace(_CAPABILITIES, remote=shared.is_remote)
 
@@ -121,10 +202,7 @@ class Line:
         if process.is_dead:
             raise Dead
         number = process.count(name)
-        possible = BEFORE if name not in SAFE_TWICE else (*BEFORE, Fault.DOUBLED, Fault.REPEATED_LATE)
-        if len({commit.run_id for commit in commits}) > 1:
-            possible = (*possible, Fault.TORN)
-        fault = world.reach(process, f"before {name} {number}", possible)
+        fault = world.reach(process, f"before {name} {number}", self.possible(name, commits))
         if fault is Fault.TORN:
             self._tear(commits)
         self.check_reachable(is_write=True)
@@ -142,9 +220,18 @@ class Line:
             raise self._lost(name)
         return result
 
+    def possible(self, name: str, commits: Sequence[Commit]) -> tuple[Fault, ...]:
+        """Return what may go wrong before a request is done."""
+        possible = BEFORE if name not in SAFE_TWICE else (*BEFORE, Fault.DOUBLED, Fault.REPEATED_LATE)
+        return (*possible, Fault.TORN) if len({commit.run_id for commit in commits}) > 1 else possible
+
+    def carry_out(self, work: Callable[[], T]) -> T:
+        """Let the store do something."""
+        return work()
+
     def _judged(self, name: str, work: Callable[[], T]) -> T:
         try:
-            return work()
+            return self.carry_out(work)
         except EverstepError as error:
             self._world.ledger.note_refusal(self.process, name, error)
             raise
@@ -152,7 +239,7 @@ class Line:
     def _tear(self, commits: Sequence[Commit]) -> None:
         """Take the first run's commits of a group; then the process dies."""
         first = [commit for commit in commits if commit.run_id == commits[0].run_id]
-        self._world.ledger.note_write(self.process, "put", 0, first, self.memory.put_blocking(first))
+        self._world.ledger.note_write(self.process, "put", 0, first, self.rules.put_blocking(first))
         self._world.kill(self.process)
 
     def _repeat(self, work: Callable[[], object]) -> None:
@@ -166,7 +253,7 @@ class Line:
         if self.process.is_dead:
             raise Dead
         self.check_reachable(is_write=False)
-        return work()
+        return self.carry_out(work)
 
     def check_reachable(self, *, is_write: bool) -> None:
         """Raise while the store is away, or full."""
@@ -182,7 +269,7 @@ class Line:
         return StoreUnavailable(f"the connection broke during {name}.", fix="Ask again.")
 
     def changes(self) -> int:
-        return 0 if self.process.is_dead else self.memory.changes()
+        return 0 if self.process.is_dead else self.carry_out(self.rules.changes)
 
     async def now(self) -> datetime | None:
         return self.look("now", self.shared.clock.now) if self.shared.is_remote else None
@@ -199,23 +286,23 @@ class LocalLine(Line):
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         self._world.hub.pass_time(WORK)
-        return self.do("put", partial(self.memory.put_blocking, commits), commits=commits)
+        return self.do("put", partial(self.rules.put_blocking, commits), commits=commits)
 
     def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         self._world.hub.pass_time(WORK)
-        return self.do("renew", partial(self.memory.renew_blocking, leases, ttl))
+        return self.do("renew", partial(self.rules.renew_blocking, leases, ttl))
 
     def release_blocking(self, lease: Lease) -> None:
         self._world.hub.pass_time(WORK)
-        self.do("release_lease", partial(self.memory.release_blocking, lease))
+        self.do("release_lease", partial(self.rules.release_blocking, lease))
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         self._world.hub.pass_time(WORK)
-        self.do("report", partial(self.memory.report_blocking, worker, ttl))
+        self.do("report", partial(self.rules.report_blocking, worker, ttl))
 
     async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
         self._world.hub.pass_time(WORK)
-        work = partial(_finished, getattr(self.memory, name), given, named)
+        work = partial(finished, getattr(self.rules, name), given, named)
         return self.do(name, work) if writes else self.look(name, work)
 
 
@@ -224,21 +311,30 @@ class RemoteLine(Line):
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         await asyncio.sleep(TRIP / SECOND)
-        verdicts = self.do("put", partial(self.memory.put_blocking, commits), commits=commits)
+        verdicts = self.do("put", partial(self.rules.put_blocking, commits), commits=commits)
         await asyncio.sleep(TRIP / SECOND)
         return verdicts
 
     async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
         await asyncio.sleep(TRIP / SECOND)
-        work = partial(_finished, getattr(self.memory, name), given, named)
+        work = partial(finished, getattr(self.rules, name), given, named)
         found = self.do(name, work) if writes else self.look(name, work)
         await asyncio.sleep(TRIP / SECOND)
         return found
 
 
-def _finished(
-    call: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...], named: dict[str, Any]
-) -> T:
+def copy_of(data: MemoryData) -> MemoryData:
+    """Return the same data for another world. Entries are never changed, so they are shared."""
+    twin = MemoryData()
+    twin.kept, twin.names = data.kept.copy(), data.names.copy()
+    twin.writes, twin.numbers = data.writes, data.numbers
+    for run_id, log in data.logs.items():
+        twin.logs[run_id] = copied = MemoryLog()
+        copied.places, copied.standing = log.places.copy(), log.standing
+    return twin
+
+
+def finished(call: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...], named: dict[str, Any]) -> T:
     """Return what a call gives that never waits."""
     asking = call(*given, **named)
     try:
@@ -246,10 +342,10 @@ def _finished(
     except StopIteration as done:
         found: T = done.value
         return found
-    raise AssertionError("a store in memory does not wait")
+    raise AssertionError("a store on this machine does not wait")
 
 
-def _method(name: str, *, writes: bool) -> Callable[..., Any]:
+def method(name: str, *, writes: bool) -> Callable[..., Any]:
     async def ask(self: Any, *given: Any, **named: Any) -> Any:
         return await self.ask(name, given, named, writes=writes)
 
@@ -258,17 +354,17 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
 
 
 for _name in READS:
-    setattr(Line, _name, _method(_name, writes=False))
+    setattr(Line, _name, method(_name, writes=False))
 for _name in WRITES:
-    setattr(Line, _name, _method(_name, writes=True))
+    setattr(Line, _name, method(_name, writes=True))
 
 
 class BlobLine:
     """Artifacts, by the same line."""
 
-    def __init__(self, line: Line, memory: MemoryStore) -> None:
+    def __init__(self, line: Line, blobs: Blobs) -> None:
         self._line = line
-        self._blobs = memory.artifacts
+        self._blobs = blobs
 
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None

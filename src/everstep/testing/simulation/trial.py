@@ -24,7 +24,7 @@ from everstep.model.enums import Status
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
 from everstep.testing.simulation.faults import Decider
 from everstep.testing.simulation.played import Doubles, played
-from everstep.testing.simulation.world import Here, World
+from everstep.testing.simulation.world import Here, MakeStore, World
 
 RUN = "A17"
 _CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -116,6 +116,7 @@ class FlowTrial:
         doubles: Doubles | None = None,
         answers: Mapping[str, Any] | None = None,
         is_remote: bool = False,
+        make_store: MakeStore | None = None,
         is_chancy: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -124,11 +125,12 @@ class FlowTrial:
         self._channel = channel
         self._answers = answers or {}
         self._is_remote = is_remote
+        self._make_store = make_store
         self._is_chancy = is_chancy
         self._options = dict(options or {})
 
     def world(self, seed: int, decider: Decider) -> World:
-        world = World(seed, decider, is_remote=self._is_remote)
+        world = World(seed, decider, is_remote=self._is_remote, make_store=self._make_store)
         world.start("app", self._program)
         return world
 

@@ -21,11 +21,14 @@ from everstep.testing.simulation.hosts import async_host_of, host_of
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
 from everstep.testing.simulation.ledger import Ledger
 from everstep.testing.simulation.loop import SimRunner
-from everstep.testing.simulation.process import Machine, SimProcess
-from everstep.testing.simulation.store import SharedStore
+from everstep.testing.simulation.process import Machine, SimProcess, Surroundings
+from everstep.testing.simulation.snapshots import Snapshot, fill, taken
+from everstep.testing.simulation.store import Shared, SharedStore
 
 Program = Callable[["Here"], None]
 """What a process does: called anew in each of its lives, until it returns."""
+MakeStore = Callable[[Surroundings], Shared]
+"""Makes the store of a world, where that is not to be one in memory."""
 RESTART = 1 * SECOND
 REBOOT = 45 * SECOND
 STALL = 90 * SECOND
@@ -34,6 +37,7 @@ FULL = 20 * SECOND
 END_OF_TIME = 40 * 24 * 3600 * SECOND
 """A world that goes on for longer than this does not end."""
 MOST_LIVES = 40
+FIRST_PID = 1000
 log = logging.getLogger("everstep")
 
 
@@ -71,13 +75,19 @@ class World:
     """One schedule of a simulated world."""
 
     def __init__(
-        self, seed: int = 0, decider: Decider | None = None, *, is_remote: bool = False, skew: float = 0.0
+        self,
+        seed: int = 0,
+        decider: Decider | None = None,
+        *,
+        is_remote: bool = False,
+        skew: float = 0.0,
+        make_store: MakeStore | None = None,
     ) -> None:
         self.seed = seed
         self._decider = decider or Nothing()
         self.hub = Hub(self._choose)
         self.ledger = Ledger(self.hub)
-        self.store = SharedStore(self, is_remote=is_remote)
+        self.store: Shared = make_store(self) if make_store else SharedStore(self, is_remote=is_remote)
         self._skew = skew
         self.machines: dict[str, Machine] = {}
         self.processes: list[SimProcess] = []
@@ -88,6 +98,10 @@ class World:
         self._lives: dict[str, int] = {}
         self._turns = 0
         self.troubles: list[str] = []
+        self.snapshots: dict[str, Snapshot] = {}
+        """The world at its points, if those are kept."""
+        self._rolled: Any = None
+        """How far dice were rolled in the world that this one goes on from."""
         self.clocks_were_moved = False
         self.explained: list[Any] = []
         """What was said of runs before processes took them up."""
@@ -111,7 +125,7 @@ class World:
         life = self._lives[name] = self._lives.get(name, 0) + 1
         if life > MOST_LIVES:
             raise NeverEnds(f"{name} has died {MOST_LIVES} times.")
-        pid = 1000 + len(self.processes)
+        pid = FIRST_PID + len(self.processes)
         process = SimProcess(self, machine, name, life, pid)
         self.processes.append(process)
         self._running[pid] = process
@@ -145,13 +159,17 @@ class World:
         self._running.pop(process.pid, None)
         if process.name in self._open:
             self.hub.at(self.hub.now + restart, lambda: self._begin(process.name, process.machine))
+        self.store.abandon(process)
         process.die()
 
-    def _cut_power(self, machine: Machine) -> None:
+    def _cut_power(self, machine: Machine, label: str) -> None:
         """Take a machine down: what it knew is gone but for its disk, and it boots a while later."""
         machine.boots += 1
         mine = self.hub.current
         here = [p for p in self._running.values() if p.machine is machine]
+        for process in here:
+            self.store.abandon(process)
+        self.store.lose_power(label)
         for process in sorted(here, key=lambda p: mine is not None and mine.owner is p):  # our own last
             self.kill(process, REBOOT)
 
@@ -159,19 +177,28 @@ class World:
 
     def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         """Come to a point. What concerns the process or the store happens here; the rest is returned."""
+        fault = self.decide(process, point, possible)
+        return None if fault is None or self.strike(process, point, fault) else fault
+
+    def decide(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
+        """Say what goes wrong at a point, and let it happen later."""
         if process.is_dead:
             raise Dead
         label = f"{process.tag} {point}"
         if self.ledger.keeps_points:
             self.ledger.points.append((label, possible))
+            self._keep(label, point, process)
         fault = self._decider.fault(label, possible)
-        if fault is None:
-            return None
-        self.ledger.note_fault(process, point, fault)
+        if fault is not None:
+            self.ledger.note_fault(process, point, fault)
+        return fault
+
+    def strike(self, process: SimProcess, point: str, fault: Fault) -> bool:
+        """Let happen what concerns the process or the store; false if it is for others to do."""
         if fault is Fault.CRASH:
             self.kill(process)
         elif fault is Fault.POWER_CUT:
-            self._cut_power(process.machine)
+            self._cut_power(process.machine, f"{process.tag} {point}")
         elif fault is Fault.STALL:
             process.was_cut_off = True
             process.stalled_until = self.hub.now + STALL
@@ -188,8 +215,34 @@ class World:
             self.clocks_were_moved = True
             process.machine.ahead -= timedelta(hours=1)
         else:
-            return fault
-        return None
+            return False
+        return True
+
+    def _keep(self, label: str, point: str, process: SimProcess) -> None:
+        """Take a snapshot, if a death at this point would end all that is under way."""
+        kept = self.store.copied() if len(self._running) == len(self._programs) == 1 else None
+        if kept is not None:
+            spooled = process.machine.spooled
+            self.snapshots[label] = taken(label, point, self.hub.now, self.ledger, kept, spooled)
+
+    def go_on_from(self, snapshot: Snapshot, whole: Ledger, fault: Fault) -> None:
+        """Begin with the death of the only process at a point that another world has reached."""
+        [name] = self._programs
+        self.hub.now, self._rolled = snapshot.now, snapshot.dice
+        self.hub.forget_timers()
+        fill(self.ledger, whole, snapshot)
+        self.store.turn_to(snapshot.data)
+        machine = self.machine()
+        machine.spooled = {run_id: list(commits) for run_id, commits in snapshot.spooled.items()}
+        self._lives[name] = 1
+        died = SimProcess(self, machine, name, 1, FIRST_PID)
+        self.processes.append(died)
+        self.ledger.note_fault(died, snapshot.point, fault)
+        died.is_dead = True
+        if fault is Fault.POWER_CUT:
+            machine.boots += 1
+        after = REBOOT if fault is Fault.POWER_CUT else RESTART
+        self.hub.at(self.hub.now + after, lambda: self._begin(name, machine))
 
     def owner_of(self, run_id: str, process: SimProcess) -> str | None:
         """Return which process has a run by the store's word, if that is another one than this."""
@@ -217,7 +270,8 @@ class World:
     def run(self) -> None:
         """Let everything happen, until all programs have ended."""
         state = random.getstate()
-        random.seed(self.seed)  # so that nodes that roll dice roll the same ones, and others in each life
+        # So that nodes that roll dice roll the same ones, and others in each life.
+        random.setstate(self._rolled) if self._rolled is not None else random.seed(self.seed)
         try:
             with _logged(self):
                 self.hub.at(END_OF_TIME, self._give_up)
@@ -235,6 +289,10 @@ class World:
 
     def _give_up(self) -> None:
         raise NeverEnds(f"after 40 days {', '.join(sorted(self._open))} has not ended.")
+
+    def close(self) -> None:
+        """Free the store, which others may look at until then."""
+        self.store.close()
 
     def free(self) -> None:
         """Free what is left of all processes."""
