@@ -10,8 +10,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -158,7 +158,6 @@ class RealSystem:
     event = staticmethod(threading.Event)
     queue = staticmethod(SimpleQueue[Any])
     runner = staticmethod(asyncio.Runner)
-    wait_for = staticmethod(wait)
 
     def __init__(
         self, clock: Clock | None = None, ids: Ids | None = None, processes: Processes | None = None
@@ -166,6 +165,9 @@ class RealSystem:
         self.clock = clock or SystemClock()
         self.ids = ids or SystemIds()
         self.processes = processes or ProcFs()
+
+    def wait_for(self, futures: Iterable[Future[Any]]) -> None:
+        wait(futures)
 
     def spawn(self, work: Callable[[], None], name: str) -> threading.Thread:
         thread = threading.Thread(target=work, name=name, daemon=True)

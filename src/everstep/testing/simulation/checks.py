@@ -308,7 +308,10 @@ class Judge:
 
     def attempts(self, kept: Kept) -> Iterator[Broken]:
         failed: dict[tuple[str, int], int] = {}
-        for _, step in kept.steps():
+        first = kept.row.forked_at or 0  # a fork begins anew with what it runs again
+        for record, step in kept.steps():
+            if record.sequence <= first:
+                continue
             place = (step.path, step.visit)
             if step.status is Status.RETRYING and step.error is not None:  # not one that somebody asked for
                 if step.attempts <= failed.get(place, 0):

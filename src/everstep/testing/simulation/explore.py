@@ -15,6 +15,7 @@ from everstep.testing.simulation.world import NeverEnds, World
 
 SWEEP = 200
 """So many worlds are freed together: each leaves circles that only the garbage collector frees."""
+_DEATHS = (Fault.CRASH, Fault.POWER_CUT)
 
 
 class Tried(NamedTuple):
@@ -64,6 +65,16 @@ class Explorer:
                 if fault in self._kinds:
                     yield Taken(label, fault.value)
 
+    def try_fault(self, taken: Taken) -> Tried:
+        """Try one fault. A death is tried from where the uninterrupted world stood: nothing else is left."""
+        fault = Fault(taken.choice)
+        snapshot = self._first.snapshots.get(taken.label) if fault in _DEATHS else None
+        if snapshot is None:
+            return self.try_chosen([taken])
+        world = self._trial.world(self._seed, Nothing())
+        world.go_on_from(snapshot, self._first.ledger, fault)
+        return self._end(self._seed, world)
+
     def try_chosen(self, taken: Sequence[Taken], seed: int | None = None) -> Tried:
         """Try exactly these decisions."""
         return self._try(self._seed if seed is None else seed, Chosen(taken))
@@ -74,7 +85,9 @@ class Explorer:
         return self._try(seed, Drawn(seed, hazard=hazard, disorder=disorder, kinds=self._kinds))
 
     def _try(self, seed: int, decider: Decider) -> Tried:
-        world = self._trial.world(seed, decider)
+        return self._end(seed, self._trial.world(seed, decider))
+
+    def _end(self, seed: int, world: World) -> Tried:
         broken = self._run(world)
         world.close()
         self.counts["schedules"] += 1
@@ -118,10 +131,13 @@ def _tried(seed: int, world: World, broken: list[Broken]) -> Tried:
 def without_collector() -> Iterator[None]:
     """Let garbage be collected in large sweeps: it is the same work in far fewer rounds."""
     was_on = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # what is there already is not looked at again and again
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_on:
             gc.enable()
             gc.collect()

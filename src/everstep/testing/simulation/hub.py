@@ -117,6 +117,10 @@ class Hub:
         self._numbers += 1
         heappush(self._timers, (when, self._numbers, act, 0))
 
+    def forget_timers(self) -> None:
+        """Let nothing happen that was to happen later."""
+        self._timers.clear()
+
     def wake(self, thread: SimThread) -> None:
         """Let a thread go on that waits."""
         if not thread.is_ready and not thread.is_over:

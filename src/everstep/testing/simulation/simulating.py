@@ -110,7 +110,7 @@ def explore(explorer: Explorer, schedules: int, seed: int, only: list[Taken] | N
         check(explorer, explorer.try_chosen(only), is_short=True)
         return
     for taken in explorer.single_faults():
-        check(explorer, explorer.try_chosen([taken]))
+        check(explorer, explorer.try_fault(taken))
     for number in range(schedules):
         check(explorer, explorer.try_drawn(seed * 1_000_003 + number))
 

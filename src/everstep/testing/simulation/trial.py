@@ -27,7 +27,7 @@ from everstep.testing.simulation.played import Doubles, played
 from everstep.testing.simulation.world import Here, MakeStore, World
 
 RUN = "A17"
-_CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|drift_ms=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which differ from life to life."""
 _ENDED = (Status.COMPLETED, Status.CANCELLED, Status.FAILED)
 
