@@ -1,30 +1,33 @@
-"""The scenarios of the crash matrix in a simulated world: the same programs, flows and promises, no real time."""
+"""The scenarios of the crash matrix in a simulated world: the same programs, flows and promises."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from everstep import Context, Flow, Host
 from everstep.errors import LeaseConflict, LeaseLost, StoreUnavailable
+from everstep.graph.author.flow import Flow as AnyFlow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import Opened
-from everstep.results import RunResult
+from everstep.results import RunInfo, RunResult
 from everstep.runtime.system import SystemClock
+from everstep.runtime.workers.worker import Stats
 from everstep.stores.memory import MemoryStore
 from everstep.testing.killing import Killer
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader
 from everstep.testing.simulation.faults import Decider, Fault
 from everstep.testing.simulation.hub import SECOND, SimThread
 from everstep.testing.simulation.played import ITSELF, played
-from everstep.testing.simulation.process import SimClock, SimProcess
+from everstep.testing.simulation.process import SimClock, SimProcess, Surroundings
 from everstep.testing.simulation.store import Line as StoreLine
 from everstep.testing.simulation.store import SharedStore
 from everstep.testing.simulation.trial import End, compared, ends_of
@@ -60,7 +63,7 @@ class PassingClock(SimClock, Hurry):
 
 
 class WorldKiller(Killer):
-    """Kills nothing, as the world does that; lets a node wait for what another thread of its process reaches."""
+    """Kills nothing, as the world does that; lets nodes wait for what another thread of theirs reaches."""
 
     def __init__(self, world: ScenarioWorld) -> None:
         super().__init__()
@@ -104,25 +107,29 @@ class PlayedHost(Host):
         mine._flows = {}
         return mine
 
-    _flows: dict[int, tuple[Flow, Flow]]
+    _flows: dict[int, tuple[AnyFlow, AnyFlow]]
     """Each flow with the one that is played, by the id of the first."""
 
-    def _played(self, flow: Flow) -> Flow:
+    def _played(self, given: tuple[Any, ...]) -> list[Any]:
+        return [self._play(it) if isinstance(it, AnyFlow) else it for it in given]
+
+    def _play(self, flow: AnyFlow) -> AnyFlow:
         if id(flow) not in self._flows:
             self._flows[id(flow)] = flow, played(flow, ITSELF)
         return self._flows[id(flow)][1]
 
-    def run(self, flow: Flow, *given: Any, **options: Any) -> RunResult:
-        return super().run(self._played(flow), *given, **options)
+    def run(self, *given: Any, **options: Any) -> RunResult:
+        return super().run(*self._played(given), **options)
 
-    def start(self, flow: Flow, *given: Any, **options: Any) -> Any:
-        return super().start(self._played(flow), *given, **options)
+    def start(self, *given: Any, **options: Any) -> RunInfo:
+        return super().start(*self._played(given), **options)
 
-    def resume(self, run_id: str, flow: Flow, **options: Any) -> RunResult:
-        return super().resume(run_id, self._played(flow), **options)
+    def resume(self, *given: Any, **options: Any) -> RunResult:
+        return super().resume(*self._played(given), **options)
 
-    def work(self, flows: Iterable[Flow], **options: Any) -> Any:
-        return super().work([self._played(flow) for flow in flows], **options)
+    def work(self, *given: Any, **options: Any) -> Stats:
+        [flows] = given
+        return super().work(map(self._play, flows), **options)
 
 
 # -- the world --------------------------------------------------------------------------------------------
@@ -131,9 +138,8 @@ class PlayedHost(Host):
 class CutOff(MemoryStore):
     """What is behind a process's line to the store, unless the scenario's own line is cut."""
 
-    def __init__(self, memory: MemoryStore, shared: ScenarioStore, process: SimProcess) -> None:
+    def __init__(self, shared: ScenarioStore, process: SimProcess) -> None:
         super().__init__(shared.clock if shared.is_remote else process.system.clock, shared.data)
-        self.capabilities = memory.capabilities
         self._line = shared.line
         self._process = process
 
@@ -164,14 +170,14 @@ class CutOff(MemoryStore):
 class ScenarioStore(SharedStore):
     """A store that nodes can cut off, as `flows/outages.py` does."""
 
-    def __init__(self, world: World, folder: Path, *, is_remote: bool) -> None:
+    def __init__(self, world: Surroundings, folder: Path, *, is_remote: bool) -> None:
         super().__init__(world, is_remote=is_remote)
         self.line = Line(folder)
 
     def open_for(self, process: SimProcess) -> Opened:
         opened = super().open_for(process)
         assert isinstance(opened.store, StoreLine)
-        opened.store.memory = CutOff(opened.store.memory, self, process)
+        opened.store.rules = CutOff(self, process)
         return opened
 
 
@@ -179,18 +185,18 @@ class ScenarioWorld(World):
     """A world whose threads can wait for points."""
 
     def __init__(self, seed: int, decider: Decider, folder: Path, *, is_remote: bool) -> None:
-        super().__init__(seed, decider, is_remote=is_remote)
-        self.store = ScenarioStore(self, folder, is_remote=is_remote)
+        make_store = partial(ScenarioStore, folder=folder, is_remote=is_remote)
+        super().__init__(seed, decider, make_store=make_store)
         self._reached: set[str] = set()
         self._sleepers: dict[str, list[SimThread]] = {}
         self._a_day_later: int | None = None
 
-    def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
+    def decide(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         label = f"{process.tag} {point}"
         self._reached.add(label)
         for thread in self._sleepers.pop(label, ()):
             self.hub.wake(thread)
-        return super().reach(process, point, possible)
+        return super().decide(process, point, possible)
 
     def wait_for(self, point: str) -> None:
         """Return once another thread of this process has reached a point, or after a while."""
@@ -214,9 +220,9 @@ class ScenarioWorld(World):
 class Told(NamedTuple):
     """What the judge of the matrix compares beside results: every attempt, and who was asked what."""
 
-    attempts: list[tuple[str, int, str, int]]
-    waits: list[tuple[str, ...]]
-    acts: list[tuple[str, ...]]
+    attempts: Sequence[tuple[str, ...]]
+    waits: Sequence[tuple[str, ...]]
+    acts: Sequence[tuple[str, ...]]
 
 
 class ScenarioTrial:
@@ -299,7 +305,9 @@ class ScenarioTrial:
             and step.status not in passing
             and (record.sequence > forked_at or step.status is Status.COMPLETED)
         ]
-        attempts = sorted((step.path, step.visit, step.status.value, step.attempts) for step in steps)
+        attempts = sorted(
+            (step.path, f"{step.visit}", step.status.value, f"{step.attempts}") for step in steps
+        )
         waits = sorted(
             (w.path, f"{w.visit}", w.kind, w.status.value, f"{w.settled_by}", f"{w.answer!r}")
             for w in kept.waits
@@ -313,7 +321,9 @@ class ScenarioTrial:
 
 
 def _other(run: str, found: Told, expected: Told) -> Iterator[Broken]:
-    for what, mine, others in zip(Told._fields, found, expected, strict=True):
+    for what in Told._fields:
+        mine: Sequence[tuple[str, ...]] = getattr(found, what)
+        others: Sequence[tuple[str, ...]] = getattr(expected, what)
         if mine != others:
             more = [one for one in mine if one not in others]
             less = [one for one in others if one not in mine]
