@@ -7,10 +7,11 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from everstep.errors import StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
@@ -26,12 +27,20 @@ _SHA256 = "[0-9a-f]{64}"
 _PIECE = 1024 * 1024
 
 
+class Syncs(NamedTuple):
+    """How what was written is made to last."""
+
+    file: Callable[[int], None]
+    folder: Callable[[Path], None]
+
+
 class ArtifactFolder:
     """Keeps each artifact in a file named by the SHA-256 of its data, touched when it is put."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, *, syncs: Syncs | None = None) -> None:
         self._folder = folder
         self._clock = clock
+        self._syncs = syncs or _ON_DISK
         self._lock = threading.Lock()
         self._count = 0
         self._lasting: set[Path] = set()
@@ -85,7 +94,7 @@ class ArtifactFolder:
             told = time_for_store(self._clock)
             if told is not None:
                 os.utime(file, (told.timestamp(), told.timestamp()))
-            os.fdatasync(file)
+            self._syncs.file(file)
         finally:
             os.close(file)
 
@@ -111,11 +120,11 @@ class ArtifactFolder:
         self._make(target.parent)
         with self._locked(fcntl.LOCK_SH):
             temporary.rename(target)
-        _sync_folder(target.parent)
+        self._syncs.folder(target.parent)
 
     def _make(self, folder: Path) -> None:
         if folder not in self._lasting or not folder.exists():
-            make_lasting(folder)
+            make_lasting(folder, self._syncs.folder)
             self._lasting.add(folder)
 
     def _path(self, digest: str) -> Path:
@@ -227,7 +236,18 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def make_lasting(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_ON_DISK = Syncs(getattr(os, "fdatasync", os.fsync), _sync_folder)
+
+
+def make_lasting(folder: Path, sync_folder: Callable[[Path], None] = _sync_folder) -> None:
     """Make a folder, and those above it that are missing, so that a power cut takes none of their names."""
     missing = [folder]
     while not missing[-1].parent.exists():
@@ -235,12 +255,4 @@ def make_lasting(folder: Path) -> None:
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
         with suppress(PermissionError):  # a folder that may be used and not read
-            _sync_folder(each.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            sync_folder(each.parent)

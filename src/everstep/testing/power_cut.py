@@ -46,15 +46,17 @@ class PowerCutVfs(apsw.VFS):
         self.ops: list[Op] = []
         super().__init__(name, "")
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> _File:  # noqa: N802  SQLite's name
-        return _File(self.ops, name, flags)
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> RecordedFile:  # noqa: N802  SQLite's name
+        return RecordedFile(self.ops, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         super().xDelete(filename, syncdir)
         self.ops.append(Op(Act.DELETE, Path(filename).name, syncs_folder=bool(syncdir)))
 
 
-class _File(apsw.VFSFile):
+class RecordedFile(apsw.VFSFile):
+    """One of these files."""
+
     def __init__(self, ops: list[Op], name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._ops = ops

@@ -95,6 +95,11 @@ class Chosen:
         return min(int(choice), count - 1) if choice is not None else 0
 
 
+LIVES = 3
+"""From the next life on, a process is in half the danger of the life before. A run whose owners die again and
+again without writing anything is set aside, and that is as it should be."""
+
+
 class Drawn:
     """Decisions that follow from a seed and the name of each point, and from nothing else.
 
@@ -109,7 +114,7 @@ class Drawn:
 
     def fault(self, label: str, possible: tuple[Fault, ...]) -> Fault | None:
         drawn = zlib.crc32(label.encode(), self._seed)
-        if drawn >= self._hazard:
+        if drawn >= self._hazard or drawn >= self._hazard >> max(0, _life(label) - LIVES):
             return None
         found = [kind for kind in possible if kind in self._kinds]
         return found[zlib.crc32(b"which", drawn) % len(found)] if found else None
@@ -117,6 +122,10 @@ class Drawn:
     def turn(self, label: str, count: int) -> int:
         drawn = zlib.crc32(label.encode(), self._seed)
         return zlib.crc32(b"whose", drawn) % count if drawn < self._disorder else 0
+
+
+def _life(label: str) -> int:
+    return int(label.partition(" ")[0].rpartition(".")[2])
 
 
 def parse(said: str | Taken) -> Taken:

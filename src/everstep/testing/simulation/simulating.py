@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
@@ -14,10 +14,11 @@ from everstep.testing.simulation.checks import Broken
 from everstep.testing.simulation.explore import Explorer, Tried, without_collector
 from everstep.testing.simulation.faults import Fault, Taken, parse
 from everstep.testing.simulation.played import Doubles
+from everstep.testing.simulation.sqlite import SqliteShared
 from everstep.testing.simulation.story import told
 from everstep.testing.simulation.trial import FlowTrial
 
-Store = Literal["local", "remote"]
+Store = Literal["local", "remote", "sqlite"]
 
 
 class SimulationFailed(AssertionError):
@@ -71,8 +72,8 @@ def simulate(
     compared with an uninterrupted run.
     """
     kinds = _kinds(faults)
-    if store not in ("local", "remote"):
-        raise BadRequest(f"store is {store!r}.", fix='Say "local", as a SQLite file is, or "remote".')
+    if store not in get_args(Store):
+        raise BadRequest(f"store is {store!r}.", fix='Say "local", "remote", or "sqlite" for a real file.')
     trial = FlowTrial(
         flow,
         inputs,
@@ -80,6 +81,7 @@ def simulate(
         doubles=doubles,
         answers=answers,
         is_remote=store == "remote",
+        make_store=SqliteShared if store == "sqlite" else None,
         is_chancy=not deterministic,
     )
     began = time.perf_counter()
