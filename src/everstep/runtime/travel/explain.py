@@ -174,9 +174,11 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         flow = preflight(flow, services)
     except EverstepError as error:
         missing.append(str(error))
-    waiting = await waiting_for(services, await runs.row(run_id))
-    services, runs = await ahead(services, runs, run_id)
     row = await runs.row(run_id)
+    waiting = await waiting_for(services, row)
+    if waiting.commits:
+        services, runs = await ahead(services, runs, run_id)
+        row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
     recorded = tuple(_recorded(state, is_over=True))
