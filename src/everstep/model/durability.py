@@ -20,6 +20,8 @@ RECORD_STEPS = 10_000
 """Nor the steps in one record."""
 VALUE_BYTES = 256 * MIB
 """What no value in a record may exceed, even if its node wants it there."""
+BLOB_THRESHOLD = 512 * KIB
+"""Values whose bytes exceed this are kept as artifacts, where a flow says nothing else."""
 E = TypeVar("E", bound=StrEnum)
 DurabilityMode = Mode | Literal["off", "partial", "strong"]
 Interval = int | timedelta | str | tuple[int, timedelta | str] | None
@@ -59,7 +61,7 @@ class Durability:
         *,
         interval: Interval = None,
         flush: Flush | Literal["every_step", "before_effects"] = Flush.EVERY_STEP,
-        blob_threshold: int = 512 * KIB,
+        blob_threshold: int = BLOB_THRESHOLD,
         lease_ttl: Span = timedelta(seconds=30),
         checkpoint_ttl: Span | None = None,
         retain_completed_for: Span | None = None,

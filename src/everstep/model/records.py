@@ -416,5 +416,8 @@ class CheckpointRecord(
 
     def writes(self) -> tuple[Written, ...]:
         """Every write of the record in payload order: those of the steps, then those of the state."""
-        steps = tuple(w for step in self.steps for w in step.writes)
+        if len(self.steps) == 1:
+            steps = self.steps[0].writes
+        else:
+            steps = tuple([w for step in self.steps for w in step.writes])
         return steps + self.state.values if self.state is not None else steps

@@ -34,9 +34,10 @@ class Link(msgspec.Struct, frozen=True):
 
     def open(self, base_digest: bytes | None, *, needs_values: bool = True) -> OpenRecord:
         """Return the record, checked; without its key only if no values are needed: they are locked then."""
-        opened = self.unseal(base_digest)
+        where, stored = self.where, self.stored
+        opened = unseal(stored.body, where, base_digest, stored.checkpoint_id)
         read = open_record if needs_values else look_at
-        return read(opened, self.row.run_id, self.where, self.codecs)
+        return read(opened, self.row.run_id, where, self.codecs)
 
     def unseal(self, base_digest: bytes | None) -> OpenRecord:
         """Return the record, checked, with its values as they are stored."""
@@ -79,6 +80,8 @@ class Lineage:
 
     async def home(self, row: RunRow, sequence: int) -> RunRow:
         """Return the run that a checkpoint of this one lies in: itself, or one it comes from."""
+        if sequence >= row.first:
+            return _whole(row)
         async with aclosing(self.back(row)) as ancestors:
             async for ancestor in ancestors:
                 row = ancestor
@@ -127,6 +130,9 @@ class Lineage:
 
     async def get(self, row: RunRow, first: int = 1, last: int | None = None) -> list[Link]:
         """Return the records between two sequences, in order; trimmed ones as stubs."""
+        if first >= row.first and (last is None or last >= row.first):
+            own = await self._store.get(_whole(row).run_id, first=first, last=last)
+            return [Link(row, stored, self._codecs) for stored in own]
         parts: list[list[Link]] = []
         async with aclosing(self.back(row)) as ancestors:
             async for run in ancestors:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.engine.state import RunState
 from everstep.errors import LeaseConflict, RunErased, RunNotFound, StateCorrupted
 from everstep.graph.compile.plan import Plan, hash_of
-from everstep.model.durability import Durability
+from everstep.model.durability import BLOB_THRESHOLD, Durability
 from everstep.model.records import CHANNEL
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunFilter, RunRow, StoredRecord
@@ -160,7 +160,7 @@ class RunReader:
         With `tail`, the run's own records to its end were read before.
         """
         links = await self.lineage.tail(row, at, tail)
-        threshold = (durability or Durability()).blob_threshold
+        threshold = BLOB_THRESHOLD if durability is None else durability.blob_threshold
         folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:
             folded.fold(links, needs_values=needs_values)

@@ -21,6 +21,8 @@ from everstep.runtime.drive.chain_writer import Head
 from everstep.runtime.drive.values import ValueSpace, split_name
 from everstep.runtime.lineage import Link, verified
 
+_RESUME, _MIGRATION = Trigger.RESUME, Trigger.MIGRATION
+# A member of an enum takes ten times as long to find in its class, and every record comes by here.
 Version = tuple[str, int]
 """A value by its name and the number of its version."""
 
@@ -117,9 +119,9 @@ class Rehydrated:
         record = opened.record
         self.status, self.error, self.record = record.status, record.error, record
         payloads = iter(opened.payloads)
-        if record.trigger is Trigger.RESUME:
+        if record.trigger is _RESUME:
             self.state.reopen()
-        is_over = record.trigger is Trigger.MIGRATION and not is_first
+        is_over = record.trigger is _MIGRATION and not is_first
         if is_over:
             self.state = RunState(self.plans[record.flow_hash])
             self.space.clear()
