@@ -313,7 +313,8 @@ class LeaseKeeper:
             self._is_troubled = True
             log.warning("lease renewal failed: run %r: %s", held.lease.run_id, error)
         if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
-            self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
+            lost = LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}", ran_out=True)
+            self._stop(held, lost)
 
     def _judge(self, held: _Held, asked: float, outcome: Lease | Verdict) -> None:
         if isinstance(outcome, Lease):

@@ -16,10 +16,11 @@ from everstep.errors import BadRequest
 if TYPE_CHECKING:
     from everstep.testing.simulation.faults import Fault
     from everstep.testing.simulation.played import ITSELF
+    from everstep.testing.simulation.recorded_run import recorded
     from everstep.testing.simulation.simulating import Simulated, SimulationFailed, simulate
     from everstep.testing.simulation.world import Here, World
 
-__all__ = ["Fault", "Here", "ITSELF", "Simulated", "SimulationFailed", "World", "simulate"]
+__all__ = ["Fault", "Here", "ITSELF", "Simulated", "SimulationFailed", "World", "recorded", "simulate"]
 
 _PLACES = {
     "Fault": "faults",
@@ -28,6 +29,7 @@ _PLACES = {
     "Simulated": "simulating",
     "SimulationFailed": "simulating",
     "World": "world",
+    "recorded": "recorded_run",
     "simulate": "simulating",
 }
 

@@ -27,6 +27,7 @@ from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.system import RealSystem, SystemClock
 from everstep.runtime.travel.explain import Explanation
 from everstep.stores.memory import MemoryData, MemoryStore
+from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.ledger import Body, Visit
 from everstep.testing.simulation.world import World
 
@@ -49,6 +50,7 @@ INVARIANTS: Mapping[str, str] = {
     "result": "the run ends with the result of an uninterrupted one",
     "no step twice": "a recorded step does not run again",
     "effects": "an effect is repeated only with the same inputs and the same key",
+    "kept": "what an effect gave is kept before it is used, and no worker that lives drops it",
     "one owner": "an effect begins only in the process that has the run, as far as that can know",
     "attempts": "failed attempts count on across crashes",
     "waits": "a wait is settled once, and from its due time on only by the clock",
@@ -56,6 +58,8 @@ INVARIANTS: Mapping[str, str] = {
     "leases": "no lease is left behind",
     "fold": "the records fold to what the process had in memory",
     "durable": "a checkpoint that the store said it keeps is still there, unless its run was erased",
+    "spool": "what waited on a machine is in the store in the end",
+    "abandoned": "a run is given up only if an owner died that drove nothing else",
     "verify": "verify finds nothing wrong",
     "store": "the store itself is whole",
     "explain": "explain told what the resume then did",
@@ -211,8 +215,12 @@ class Judge:
             yield from self.progress(kept)
             yield from self.waits(kept)
             yield from self.attempts(kept)
+            yield from self.abandoned(kept)
         yield from self.steps_once()
         yield from self.effects()
+        yield from self.effects_kept()
+        yield from self.effects_dropped()
+        yield from self.spooled()
         yield from self.owners()
         yield from self.budgets()
         yield from self.folds()
@@ -299,8 +307,60 @@ class Judge:
                 return True
         return False
 
+    def effects_kept(self) -> Iterator[Broken]:
+        spooled = {run_id for run_id, _ in self.ledger.spooled}
+        ended = [one for one in self.ledger.ended if one.body.is_effect and one.body.run_id not in spooled]
+        for body in self.ledger.bodies if ended else ():
+            for path, visit in body.behind:
+                made = [
+                    one.body
+                    for one in ended
+                    if one.order < body.order
+                    and one.body.tag == body.tag
+                    and one.body.run_id == body.run_id
+                    and (one.body.path == path or one.body.path.startswith(f"{path}/"))
+                ]
+                at = self._recorded.get((body.run_id, path, visit))
+                if made and body.run_id in self.kept and (at is None or at > body.order):
+                    said = f"{_name(body)} was called before {path}, whose value it takes, was kept."
+                    yield Broken("kept", said)
+
+    def effects_dropped(self) -> Iterator[Broken]:
+        ends = {id(one.body): one.order for one in self.ledger.ended}
+        made: dict[tuple[Visit, str, int], Body] = {}
+        for body in self.ledger.bodies:
+            if not (body.is_effect and body.endures):
+                continue
+            which = (body.place, body.tag, body.attempt)
+            first = made.setdefault(which, body)
+            ended = ends.get(id(first))
+            if first is body or ended is None or ended > body.order:
+                continue
+            claims = [
+                c for c in self.ledger.claims if c.run_id == body.run_id and ended < c.order < body.order
+            ]
+            ttl = self.ledger.driven[body.tag, body.run_id].flow.durability.lease_ttl
+            least = round(ttl.total_seconds() * SECOND)
+            if claims and all(c.tag == body.tag and c.since is not None and c.since < least for c in claims):
+                yield Broken("kept", f"{body.tag} had made {_name(body)}, dropped that, and makes it again.")
+
+    def spooled(self) -> Iterator[Broken]:
+        found = {id for kept in self.kept.values() for id in kept.ids.values()}
+        for run_id, checkpoint_id in self.ledger.spooled:
+            if checkpoint_id not in found:
+                yield Broken("spool", f"checkpoint {checkpoint_id} of run {run_id!r} was kept, and is gone.")
+
+    def abandoned(self, kept: Kept) -> Iterator[Broken]:
+        run_id = kept.row.run_id
+        if kept.row.status is Status.ABANDONED and all(d.driving - {run_id} for d in self.ledger.deaths):
+            yield Broken("abandoned", f"run {run_id!r} was given up, and others were driven at each death.")
+
     def owners(self) -> Iterator[Broken]:
         for body in self.ledger.bodies:
+            if body.beside is not None:
+                yield Broken(
+                    "one owner", f"{body.tag} makes {_name(body)}, and {body.beside} is still at it."
+                )
             if body.owner is not None and body.is_sure:
                 yield Broken(
                     "one owner", f"{body.tag} makes {_name(body)}, though {body.owner} has the run by now."
@@ -377,7 +437,11 @@ class Judge:
             for visit in range(1, step.visits + 1):
                 if step.of_items is None and (step.path, visit) in again and step.path not in said.remade:
                     yield Broken("explain", f"{step.path} was said to be skipped, and {told.tag} called it.")
-        before = {b.place for b in self.ledger.bodies if b.order < told.order and b.is_effect}
+        # Of an owner that gave the run back the records cannot tell what it had begun.
+        killed = {process.tag for process in self.world.processes if process.was_killed}
+        before = {
+            b.place for b in self.ledger.bodies if b.order < told.order and b.is_effect and b.tag in killed
+        }
         expected = {step.path for step in (*said.starts, *said.pending) if step.may_repeat}
         for body in bodies:
             if body.is_effect and body.place in before and body.path not in expected and said.starts:

@@ -7,7 +7,7 @@ import copy
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import isasyncgen, iscoroutine
 from types import FrameType, GeneratorType
 from typing import Any, Final
@@ -20,6 +20,7 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import Plan
+from everstep.model.address import plain_of
 from everstep.runtime.drive.invoke import DOORS, Call
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import SECOND, current_thread
@@ -42,6 +43,29 @@ class _Itself:
 
 ITSELF: Final = _Itself()
 """Stands among doubles for a node whose own function does nothing to the world."""
+
+
+class VisitDouble:
+    """Gives what each visit of a node gave in a recorded run."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._given: dict[tuple[str, int], Any] = {}
+
+    def add(self, path: str, visit: int, value: Any) -> None:
+        """Say what a visit gives."""
+        self._given[path, visit] = value
+
+    def at(self, path: str, visit: int) -> Any:
+        """Return what a visit gives; raises if the run has no record of it."""
+        if (path, visit) not in self._given:
+            raise BadRequest(
+                f"run {self._run_id!r} has no record of what {path} gave at visit {visit}, and a simulation "
+                "makes no effect for real.",
+                fix=f"Give a double for it: doubles={{{plain_of(path)!r}: ...}}.",
+            )
+        return copy.deepcopy(self._given[path, visit])
+
 
 Doubles = Mapping[str, Any] | _Itself
 """What stands in for the effects of a flow, by name or path: a function, or what it returns."""
@@ -70,9 +94,12 @@ class _Cast:
                 f"flow {self._flow.name!r} makes effects at {names}, and a simulation makes none for real.",
                 fix=f"Say what stands in for them: doubles={{{self._missing[0]!r}: lambda **inputs: ...}}.",
             )
-        unknown = (
-            [] if isinstance(self._doubles, _Itself) else [n for n in self._doubles if n not in self._used]
-        )
+        doubles = {} if isinstance(self._doubles, _Itself) else self._doubles
+        unknown = [
+            name
+            for name, double in doubles.items()
+            if name not in self._used and not isinstance(double, VisitDouble)
+        ]
         if unknown:
             raise BadRequest(
                 f"flow {self._flow.name!r} has no node {unknown[0]!r} to double.",
@@ -101,6 +128,8 @@ class _Cast:
         double = self._double(node, path)
         if double is None and is_effect:
             self._missing.append(path)
+        elif isinstance(double, VisitDouble):
+            fn = _visiting(double) if is_effect else fn  # of a recorded run only the effects are taken
         elif double is not None and double is not ITSELF:
             fn = double if callable(double) else _returning(double)
         play = _play_async(fn, is_effect) if node.is_async else _play(fn, is_effect)
@@ -121,6 +150,23 @@ def _returning(value: Any) -> Callable[..., Any]:
         return copy.deepcopy(value)
 
     return double
+
+
+def _visiting(double: VisitDouble) -> Callable[..., Any]:
+    def visit(**_: Any) -> Any:
+        call = _call_of(sys._getframe(1))
+        return double.at(call.path, call.visit)
+
+    return visit
+
+
+def _call_of(frame: FrameType | None) -> Call:
+    """Return the call that is made further down a stack."""
+    while frame is not None and frame.f_code not in DOORS:
+        frame = frame.f_back
+    assert frame is not None, "only a flow calls its nodes"
+    call: Call = frame.f_locals["call"]
+    return call
 
 
 def _play(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
@@ -227,10 +273,13 @@ class _Scene:
             key=key,
             given=shown(self._given, call.node.context_param) if self._is_effect else "",
             is_effect=self._is_effect,
-            is_sure=not process.was_cut_off,
+            is_sure=process.is_sure_of(run_id),
             owner=owner,
+            beside=world.ledger.who_is_at((run_id, path, call.visit), process) if self._is_effect else None,
+            behind=_behind(call),
+            endures=self._is_enduring(run_id),
         )
-        world.ledger.note_body(self._body)
+        world.ledger.note_body(process, self._body)
         self._listen()
         return is_slow
 
@@ -245,7 +294,11 @@ class _Scene:
         def counted(amounts: dict[str, Any]) -> Any:
             ledger.spends.append(Spent(run_id, dict(amounts), is_counted=False))
             spent = spend(amounts)
-            ledger.spends.append(Spent(run_id, dict(amounts), is_counted=True))
+            note = partial(ledger.spends.append, Spent(run_id, dict(amounts), is_counted=True))
+            if isinstance(spent._written, asyncio.Future):  # it counts once that is over
+                spent._written.add_done_callback(lambda done: note() if _is_well(done) else None)
+            else:
+                note()
             return spent
 
         context._spend = counted
@@ -263,6 +316,10 @@ class _Scene:
         context = self._call.context
         return context.run_id if context is not None else "?"
 
+    def _is_enduring(self, run_id: str) -> bool:
+        run = self._world.ledger.driven.get((self._process.tag, run_id))
+        return run is not None and run.journal.endures
+
     def wait(self, seconds: float) -> None:
         self._world.hub.pass_time(round(seconds * SECOND))
 
@@ -275,6 +332,23 @@ class _Scene:
         assert self._body is not None
         self._world.ledger.note_ended(self._body)
         self._world.reach(self._process, f"after body {self._body.path} {self._number}", AFTERWARDS)
+
+
+def _behind(call: Call) -> tuple[tuple[str, int], ...]:
+    """Return the visits whose values a call was given, of plain nodes and atomic flows."""
+    scope, plan = call.scope, call.scope.plan
+    if scope.is_hidden:
+        return ()  # nothing is kept inside
+    return tuple(
+        (scope.path_of(w), scope.visits[w])
+        for name in call.reads
+        for w in plan.writers.get(name, ())
+        if scope.visits[w] and (w not in plan.children or plan.children[w].is_atomic)
+    )
+
+
+def _is_well(done: asyncio.Future[None]) -> bool:
+    return not done.cancelled() and done.exception() is None
 
 
 def shown(given: dict[str, Any], leave_out: str | None) -> str:

@@ -153,11 +153,14 @@ class SimProcess:
         self.tag = f"{name}.{life}"
         """What it is called in labels: its name, and which of its lives this is."""
         self.is_dead = False
+        self.was_killed = False
+        """True if it died before its program had ended."""
         self.is_over = False
         """True once its program has ended by itself."""
         self.stalled_until = 0
-        self.was_cut_off = False
-        """True if it was stopped for a while, or lost the store: it may not know what it has lost since."""
+        self._was_cut_off = False
+        self._heard: dict[str, bool] = {}
+        """What it was told since of which runs it has."""
         self.threads: list[SimThread] = []
         self.loops: list[SimLoop] = []
         self.hosts: list[Any] = []
@@ -189,6 +192,28 @@ class SimProcess:
         if not self.is_dead:
             self.hub.ended(thread)
 
+    @property
+    def was_cut_off(self) -> bool:
+        """True if it was stopped for a while, or lost the store: it may not know what it has lost since."""
+        return self._was_cut_off
+
+    @was_cut_off.setter
+    def was_cut_off(self, is_so: bool) -> None:
+        self._was_cut_off = is_so
+        self._heard.clear()
+
+    def hears(self, run_id: str, *, has_it: bool) -> None:
+        """Learn from the store whether it has a run."""
+        self._heard[run_id] = has_it
+
+    def is_sure_of(self, run_id: str) -> bool:
+        """True if it lives, and has no reason to doubt that it has a run."""
+        return not self.is_dead and self._heard.get(run_id, not self._was_cut_off)
+
+    def driving(self) -> frozenset[str]:
+        """Return the runs that it drives."""
+        return frozenset(drive._run.run_id for host in self.hosts for drive in tuple(host._services.driving))
+
     def failed(self, thread: str, error: BaseException) -> None:
         """Take note of an error that ended a thread."""
         self.troubles.append(f"{thread} of {self.tag} ended with {type(error).__name__}: {error}")
@@ -211,7 +236,7 @@ class SimProcess:
 
     def die(self) -> None:
         """End as `kill -9` would: nothing that it does from here on counts, and its threads do not go on."""
-        self.is_dead = True
+        self.is_dead = self.was_killed = True
         for thread in self.threads:
             thread.is_over = True
         current = self.hub.current

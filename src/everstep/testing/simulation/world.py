@@ -19,7 +19,7 @@ from everstep.client.sync import Host
 from everstep.testing.simulation.faults import Decider, Fault, Nothing, Taken
 from everstep.testing.simulation.hosts import async_host_of, host_of
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
-from everstep.testing.simulation.ledger import Ledger
+from everstep.testing.simulation.ledger import Death, Ledger
 from everstep.testing.simulation.loop import SimRunner
 from everstep.testing.simulation.process import Machine, SimProcess, Surroundings
 from everstep.testing.simulation.snapshots import Snapshot, fill, taken
@@ -157,6 +157,7 @@ class World:
     def kill(self, process: SimProcess, restart: int = RESTART) -> None:
         """End a process as `kill -9` would; it begins anew a little later."""
         self._running.pop(process.pid, None)
+        self.ledger.deaths.append(Death(process.tag, process.driving()))
         if process.name in self._open:
             self.hub.at(self.hub.now + restart, lambda: self._begin(process.name, process.machine))
         self.store.abandon(process)
@@ -238,7 +239,7 @@ class World:
         died = SimProcess(self, machine, name, 1, FIRST_PID)
         self.processes.append(died)
         self.ledger.note_fault(died, snapshot.point, fault)
-        died.is_dead = True
+        died.is_dead = died.was_killed = True
         if fault is Fault.POWER_CUT:
             machine.boots += 1
         after = REBOOT if fault is Fault.POWER_CUT else RESTART
