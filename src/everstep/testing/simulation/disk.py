@@ -12,7 +12,7 @@ import random
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -110,6 +110,12 @@ class Disk:
         finally:
             self._is_frozen = False
 
+    def fill(self, files: Mapping[str, bytes]) -> None:
+        """Add files that last."""
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
+            self.vfs.ops += [Op(Act.TRUNCATE, name), Op(Act.WRITE, name, 0, content), Op(Act.SYNC, name)]
+
     # -- power cuts ---------------------------------------------------------------------------------------
 
     def lose_power(self, label: str) -> None:
@@ -120,10 +126,7 @@ class Disk:
             if path.is_file():
                 path.unlink()
         self.vfs.ops.clear()
-        for name, content in left.items():
-            if name.startswith(self.database.name):
-                (self.folder / name).write_bytes(content)
-                self.vfs.ops += [Op(Act.TRUNCATE, name), Op(Act.WRITE, name, 0, content), Op(Act.SYNC, name)]
+        self.fill({name: left[name] for name in left if name.startswith(self.database.name)})
         if self.artifacts.exists():
             self._lose_artifacts(label)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from everstep.errors import StateCorrupted
 from everstep.testing.simulation.checks import Broken, Reader
 from everstep.testing.simulation.faults import Chosen, Decider, Drawn, Fault, Nothing, Taken
 from everstep.testing.simulation.trial import End, Trial
@@ -101,7 +102,10 @@ class Explorer:
             world.run()
         except NeverEnds as error:
             return [Broken("progress", str(error))]
-        return self._trial.judge(world, self._reader, self._whole or None)
+        try:
+            return self._trial.judge(world, self._reader, self._whole or None)
+        except StateCorrupted as error:
+            return [Broken("store", error.message)]
 
     def shrink(self, tried: Tried) -> Tried:
         """Return a schedule that breaks the same promise with as few decisions as were found."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from everstep.testing.simulation.ledger import Ledger
 
-_LISTS = ("trace", "story", "bodies", "ended", "settled", "spends")
+_LISTS = ("trace", "story", "bodies", "ended", "settled", "spends", "spooled", "claims")
 """What a ledger has in order."""
 
 
@@ -25,6 +25,7 @@ class Snapshot(NamedTuple):
     lengths: tuple[int, ...]
     """How much of each list of the ledger was there."""
     puts: int
+    accepted: int
     data: Any
     """A copy of what the store kept."""
     spooled: dict[str, list[Any]]
@@ -42,6 +43,7 @@ def taken(
         ledger.order,
         tuple(len(getattr(ledger, name)) for name in _LISTS),
         len(ledger.puts),
+        len(ledger.accepted),
         data,
         {run_id: list(commits) for run_id, commits in spooled.items()},
         random.getstate(),
@@ -54,3 +56,4 @@ def fill(ledger: Ledger, whole: Ledger, snapshot: Snapshot) -> None:
     for name, length in zip(_LISTS, snapshot.lengths, strict=True):
         setattr(ledger, name, getattr(whole, name)[:length])
     ledger.puts = dict(list(whole.puts.items())[: snapshot.puts])
+    ledger.accepted = dict(list(whole.accepted.items())[: snapshot.accepted])

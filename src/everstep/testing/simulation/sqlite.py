@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
 import apsw
@@ -12,6 +14,7 @@ import apsw
 from everstep.ports.store import CheckpointStore, Commit, RunRow
 from everstep.ports.system import Clock
 from everstep.registry import Opened
+from everstep.runtime.system import SystemClock
 from everstep.stores.artifacts import ArtifactFolder
 from everstep.stores.sqlite.database import rows
 from everstep.stores.sqlite.store import SqliteStore
@@ -29,11 +32,22 @@ FOLD = 8
 class SqliteShared(Shared):
     """One database and its artifacts, on a disk that loses power with its machine."""
 
-    def __init__(self, world: Surroundings, *, synchronous: str = "FULL", fold: int = FOLD) -> None:
+    def __init__(
+        self,
+        world: Surroundings,
+        *,
+        synchronous: str = "FULL",
+        fold: int = FOLD,
+        made: bytes | None = None,
+        disk: Callable[[Surroundings, Callable[[], bool]], Disk] = Disk,
+    ) -> None:
+        """`made` is a database to begin with, as `made_before` returns one; else the first process makes it."""
         super().__init__(world)
         self._synchronous = synchronous
         self._fold = fold
-        self.disk = Disk(world, lambda: world.hub.now < self.full_until)
+        self.disk = disk(world, lambda: world.hub.now < self.full_until)
+        if made is not None:
+            self.disk.fill({self.disk.database.name: made})
         self._lines: dict[SimProcess, list[SqliteLine]] = {}
         self._plain: SqliteStore | None = None
 
@@ -67,7 +81,10 @@ class SqliteShared(Shared):
     def flaws(self) -> list[str]:
         self.plain()
         assert self._plain is not None
-        found = rows(self._plain._db, "PRAGMA integrity_check")
+        try:
+            found = rows(self._plain._db, "PRAGMA integrity_check")
+        except apsw.Error as error:
+            return [str(error)]
         return [str(said) for (said,) in found if said != "ok"]
 
     def abandon(self, process: SimProcess) -> None:
@@ -90,6 +107,14 @@ class SqliteShared(Shared):
         if self._plain is not None:
             finished(self._plain.close, (), {})
         self.disk.close()
+
+
+def made_before() -> bytes:
+    """Return a database in which nothing has been kept yet, for worlds that need not begin with making one."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.db"
+        finished(SqliteStore(path, SystemClock(), synchronous="OFF").close, (), {})
+        return path.read_bytes()
 
 
 class SqliteLine(LocalLine):
