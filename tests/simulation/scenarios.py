@@ -37,7 +37,8 @@ from tests.acceptance.crash.scenarios import RUN, Bodies, Hurry, Scenario
 
 PATIENCE = 30 * SECOND
 """How long a node waits for another's point. What went wrong may have kept it away, so then it goes on."""
-DAY = 24 * 3600 * SECOND
+LATER = 2 * 3600 * SECOND
+"""What a clock is moved on by: longer than any wait of these flows whose time is to be over by then."""
 AGAIN = 10
 """Seconds after which a program tries again that could not reach the store, or its run."""
 
@@ -54,9 +55,8 @@ class PassingClock(SimClock, Hurry):
         self._world = here.world
 
     def move_on(self) -> None:
-        """Let a day pass, once in a world."""
         assert isinstance(self._world, ScenarioWorld)
-        self._world.let_a_day_pass()
+        self._world.let_time_pass()
 
     async def sleep_until(self, at: datetime) -> None:
         await SystemClock.sleep_until(self, at)
@@ -172,6 +172,7 @@ class ScenarioStore(SharedStore):
 
     def __init__(self, world: Surroundings, folder: Path, *, is_remote: bool) -> None:
         super().__init__(world, is_remote=is_remote)
+        self._folder = folder
         self.line = Line(folder)
 
     def open_for(self, process: SimProcess) -> Opened:
@@ -180,6 +181,10 @@ class ScenarioStore(SharedStore):
         opened.store.rules = CutOff(self, process)
         return opened
 
+    def copied(self) -> Any:
+        """Return a copy of all that outlives a death; nothing if files are part of that."""
+        return None if any(self._folder.iterdir()) else super().copied()
+
 
 class ScenarioWorld(World):
     """A world whose threads can wait for points."""
@@ -187,9 +192,10 @@ class ScenarioWorld(World):
     def __init__(self, seed: int, decider: Decider, folder: Path, *, is_remote: bool) -> None:
         make_store = partial(ScenarioStore, folder=folder, is_remote=is_remote)
         super().__init__(seed, decider, make_store=make_store)
+        self._folder = folder
         self._reached: set[str] = set()
         self._sleepers: dict[str, list[SimThread]] = {}
-        self._a_day_later: int | None = None
+        self._later: int | None = None
 
     def decide(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         label = f"{process.tag} {point}"
@@ -207,11 +213,12 @@ class ScenarioWorld(World):
             self._sleepers.setdefault(label, []).append(thread)
             self.hub.block(until)
 
-    def let_a_day_pass(self) -> None:
-        """Return a day after this was called first."""
-        if self._a_day_later is None:
-            self._a_day_later = self.hub.now + DAY
-        self.hub.pass_time(max(0, self._a_day_later - self.hub.now))
+    def let_time_pass(self) -> None:
+        """Return a good while after this was called first."""
+        if self._later is None:
+            self._later = self.hub.now + LATER
+            (self._folder / "later").touch()
+        self.hub.pass_time(max(0, self._later - self.hub.now))
 
 
 # -- what is tried ----------------------------------------------------------------------------------------
