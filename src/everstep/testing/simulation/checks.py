@@ -249,7 +249,8 @@ class Judge:
 
     def leases(self, kept: Kept) -> Iterator[Broken]:
         lease = kept.row.lease
-        if lease is not None:
+        died = {death.pid for death in self.ledger.deaths}  # what those had runs out, and nobody waits for it
+        if lease is not None and (lease.process is None or lease.process.pid not in died):
             yield Broken("leases", f"run {kept.row.run_id!r} is over, and {lease.owner} still has it.")
 
     def progress(self, kept: Kept) -> Iterator[Broken]:
@@ -357,7 +358,7 @@ class Judge:
 
     def owners(self) -> Iterator[Broken]:
         for body in self.ledger.bodies:
-            if body.beside is not None:
+            if body.beside is not None and body.is_sure:
                 yield Broken(
                     "one owner", f"{body.tag} makes {_name(body)}, and {body.beside} is still at it."
                 )

@@ -104,6 +104,7 @@ class SimSpool(Spool):
     def add(self, commit: Commit) -> None:
         self._reach("before", "spool")
         self._kept.setdefault(commit.run_id, []).append(commit)
+        self._process.world.ledger.spooled.append((commit.run_id, commit.checkpoint_id))
         self._reach("after", "spool")
 
     def each(self, run_id: str) -> Iterator[Commit]:
@@ -119,11 +120,12 @@ class SimSpool(Spool):
         if not self.has(run_id):
             return
         self._reach("before", "unspool")
-        left = [commit for commit in self._kept[run_id] if commit.checkpoint_id not in checkpoint_ids]
+        # Another process may have emptied it meanwhile.
+        left = [commit for commit in self.each(run_id) if commit.checkpoint_id not in checkpoint_ids]
         if left:
             self._kept[run_id] = left
         else:
-            del self._kept[run_id]
+            self._kept.pop(run_id, None)
         self._reach("after", "unspool")
 
     def _reach(self, when: str, what: str) -> None:

@@ -36,6 +36,14 @@ class Body(NamedTuple):
     """True if its process had no reason to doubt that it has the run."""
     owner: str | None
     """Who had the run by the store's word when an effect began, if that was another process."""
+    epoch: int = 0
+    """That of the lease by which it was called."""
+    beside: str | None = None
+    """Who was still at the same effect when it began, and had no reason to doubt that it has the run."""
+    behind: tuple[tuple[str, int], ...] = ()
+    """The visits whose values it was given: of plain nodes and atomic flows, each by its path."""
+    endures: bool = False
+    """True if a worker drives the run, which holds on to what is done however long the store is away."""
 
     @property
     def place(self) -> Visit:
@@ -53,6 +61,29 @@ class Life(Protocol):
     """One life of a process, as far as the ledger knows it."""
 
     tag: str
+
+    def hears(self, run_id: str, epoch: int, *, has_it: bool) -> None:
+        """Learn from the store whether it has a run, by one of its leases."""
+
+    def is_sure_of(self, run_id: str, epoch: int) -> bool:
+        """True if it lives, and has no reason to doubt that it has a run by this lease."""
+
+
+class Claim(NamedTuple):
+    """A run that a process got."""
+
+    order: int
+    tag: str
+    run_id: str
+    since: int | None
+    """How many microseconds ago the same process was last told that it has the run, if it ever was."""
+
+
+class Death(NamedTuple):
+    """A process that died, and the runs that it drove."""
+
+    pid: int
+    driving: frozenset[str]
 
 
 class Spent(NamedTuple):
@@ -88,6 +119,14 @@ class Ledger:
         self.settled: list[str] = []
         """The waits that got an answer, each as often as one was taken."""
         self.spends: list[Spent] = []
+        self.spooled: list[tuple[str, str]] = []
+        """What was kept on a machine, as the store could not take it: runs and ids of checkpoints."""
+        self.claims: list[Claim] = []
+        self.deaths: list[Death] = []
+        self._told: dict[tuple[str, str], int] = {}
+        """When each process was last told that it has the lease of each run."""
+        self.at_it: list[tuple[Life, Body]] = []
+        """Effects that have begun and not ended, each with its process."""
         self.driven: dict[tuple[str, str], RunContext] = {}
         """The newest drive of each run in each process, as it stands."""
 
@@ -120,24 +159,45 @@ class Ledger:
         self.trace.append(f"{self._hub.now} {process.tag} {name} {_shown(result)}")
         if name == "claim_due":
             for row, lease in result:
+                self._note_claim(process, lease, order)
                 self.tell(f"{process.tag} claims run {row.run_id!r} (epoch {lease.epoch}).")
         elif name == "erase":
             self.has_erased = True
         elif name in ("lease", "take_up"):
             result = result.lease if isinstance(result, TakenUp) else result
+            self._note_claim(process, result, order)
             self.tell(f"{process.tag} takes run {result.run_id!r} (epoch {result.epoch}).")
+        elif name == "renew":
+            for renewed in result:
+                if isinstance(renewed, Lease):
+                    self._note_lease(process, renewed)
         elif name == "settle" and result[0]:
             self.settled.append(result[1].wait_id)
             self.tell(f"wait {result[1].path} is settled by {result[1].settled_by} through {process.tag}.")
         elif name == "signal" and result:
             self.tell(f"{process.tag} asks for a run to be cancelled.")
 
+    def _note_claim(self, process: Life, lease: Lease, order: int) -> None:
+        told = self._told.get((process.tag, lease.run_id))
+        since = None if told is None else self._hub.now - told
+        self.claims.append(Claim(order, process.tag, lease.run_id, since))
+        self._note_lease(process, lease)
+
+    def _note_lease(self, process: Life, lease: Lease) -> None:
+        self._told[process.tag, lease.run_id] = self._hub.now
+        process.hears(lease.run_id, lease.epoch, has_it=True)
+
     def _note_put(self, process: Life, commit: Commit, verdict: Verdict, order: int) -> None:
         what = f"{commit.run_id}@{commit.sequence}"
         self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
         if verdict is Verdict.ACCEPTED:
+            if (commit.run_id, commit.sequence) not in self.puts:
+                # One that is there already is accepted once more whoever has the run by now.
+                process.hears(commit.run_id, commit.epoch, has_it=True)
             self.puts.setdefault((commit.run_id, commit.sequence), order)
             self.accepted[commit.run_id, commit.sequence, commit.checkpoint_id] = None
+        elif verdict in (Verdict.FENCED, Verdict.MOVED):
+            process.hears(commit.run_id, commit.epoch, has_it=False)
         status = f", {commit.status.value}" if commit.status is not None else ""
         said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict.value})"
         self.tell(f"checkpoint {what} of {process.tag} {said}{status}.")
@@ -145,8 +205,10 @@ class Ledger:
     def note_refusal(self, process: Life, name: str, error: EverstepError) -> None:
         self.trace.append(f"{self._hub.now} {process.tag} {name} {error.code}")
 
-    def note_body(self, body: Body) -> None:
+    def note_body(self, process: Life, body: Body) -> None:
         self.bodies.append(body)
+        if body.is_effect:
+            self.at_it.append((process, body))
         kind = "effect" if body.is_effect else "node"
         self.trace.append(
             f"{self._hub.now} {body.tag} {kind} {body.run_id} {body.path}@{body.visit} {body.attempt} "
@@ -156,8 +218,17 @@ class Ledger:
         visit = f" (visit {body.visit})" if body.visit > 1 else ""
         self.tell(f"{body.tag} calls {body.path}{visit} of run {body.run_id!r}{again}.")
 
+    def who_is_at(self, place: Visit, apart_from: Life) -> str | None:
+        """Return who else lives, is at an effect, and has no reason to doubt that it has the run."""
+        for process, body in self.at_it:
+            is_same = body.place == place and process is not apart_from
+            if is_same and process.is_sure_of(body.run_id, body.epoch):
+                return process.tag
+        return None
+
     def note_ended(self, body: Body) -> None:
         self.ended.append(Ended(self.tick(), body))
+        self.at_it = [one for one in self.at_it if one[1] is not body]
 
     def note_life(self, process: Life, what: str) -> None:
         self.trace.append(f"{self._hub.now} {process.tag} {what}")

@@ -263,6 +263,9 @@ class _Scene:
         run_id = self._run_id()
         key = call.context.idempotency_key if call.context is not None else call.key
         owner = world.owner_of(run_id, process) if self._is_effect else None
+        run = world.ledger.driven.get((process.tag, run_id))
+        journal = None if run is None else run.journal
+        epoch = 0 if journal is None or journal.lease is None else journal.lease.epoch
         self._body = Body(
             order=world.ledger.tick(),
             tag=process.tag,
@@ -273,11 +276,12 @@ class _Scene:
             key=key,
             given=shown(self._given, call.node.context_param) if self._is_effect else "",
             is_effect=self._is_effect,
-            is_sure=process.is_sure_of(run_id),
+            is_sure=process.is_sure_of(run_id, epoch),
             owner=owner,
             beside=world.ledger.who_is_at((run_id, path, call.visit), process) if self._is_effect else None,
             behind=_behind(call),
-            endures=self._is_enduring(run_id),
+            epoch=epoch,
+            endures=journal is not None and journal.endures,
         )
         world.ledger.note_body(process, self._body)
         self._listen()
@@ -315,10 +319,6 @@ class _Scene:
                     return run_id
         context = self._call.context
         return context.run_id if context is not None else "?"
-
-    def _is_enduring(self, run_id: str) -> bool:
-        run = self._world.ledger.driven.get((self._process.tag, run_id))
-        return run is not None and run.journal.endures
 
     def wait(self, seconds: float) -> None:
         self._world.hub.pass_time(round(seconds * SECOND))

@@ -159,8 +159,8 @@ class SimProcess:
         """True once its program has ended by itself."""
         self.stalled_until = 0
         self._was_cut_off = False
-        self._heard: dict[str, bool] = {}
-        """What it was told since of which runs it has."""
+        self._heard: dict[tuple[str, int], bool] = {}
+        """Which runs it was told since that it has, and by which leases."""
         self.threads: list[SimThread] = []
         self.loops: list[SimLoop] = []
         self.hosts: list[Any] = []
@@ -202,13 +202,13 @@ class SimProcess:
         self._was_cut_off = is_so
         self._heard.clear()
 
-    def hears(self, run_id: str, *, has_it: bool) -> None:
-        """Learn from the store whether it has a run."""
-        self._heard[run_id] = has_it
+    def hears(self, run_id: str, epoch: int, *, has_it: bool) -> None:
+        """Learn from the store whether it has a run, by one of its leases."""
+        self._heard[run_id, epoch] = has_it
 
-    def is_sure_of(self, run_id: str) -> bool:
-        """True if it lives, and has no reason to doubt that it has a run."""
-        return not self.is_dead and self._heard.get(run_id, not self._was_cut_off)
+    def is_sure_of(self, run_id: str, epoch: int) -> bool:
+        """True if it lives, and has no reason to doubt that it has a run by this lease."""
+        return not self.is_dead and self._heard.get((run_id, epoch), not self._was_cut_off)
 
     def driving(self) -> frozenset[str]:
         """Return the runs that it drives."""

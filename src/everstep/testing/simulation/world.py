@@ -157,7 +157,7 @@ class World:
     def kill(self, process: SimProcess, restart: int = RESTART) -> None:
         """End a process as `kill -9` would; it begins anew a little later."""
         self._running.pop(process.pid, None)
-        self.ledger.deaths.append(Death(process.tag, process.driving()))
+        self.ledger.deaths.append(Death(process.pid, process.driving()))
         if process.name in self._open:
             self.hub.at(self.hub.now + restart, lambda: self._begin(process.name, process.machine))
         self.store.abandon(process)
