@@ -157,8 +157,12 @@ class Services:
 
     @property
     def may_hold_loop(self) -> bool:
-        """True if a sync node may be called on the loop's own thread: its run is alone, and stays so."""
-        return self.owns_loop and not self.side_by_side and self.committer.drives <= 1
+        """True if a sync node may be called on the loop's own thread: its run is alone, and stays so.
+
+        Not if leases are renewed on the loop, as a store asks for that has only calls to await.
+        """
+        is_alone = not self.side_by_side and self.committer.drives <= 1
+        return is_alone and self.owns_loop and self.blocking is not None
 
     def holder(self, ttl: timedelta) -> Process | None:
         """Return this process as the one that is to hold a lease from now on.
