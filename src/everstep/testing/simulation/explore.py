@@ -134,14 +134,16 @@ def _tried(seed: int, world: World, broken: list[Broken]) -> Tried:
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Let garbage be collected in large sweeps: it is the same work in far fewer rounds."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.freeze()  # what is there already is not looked at again and again
+    was_on, is_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    if not is_frozen:  # what others have frozen stays so: to thaw it would make all that they do slower
+        gc.collect()
+        gc.freeze()  # what is there already is not looked at again and again
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
         if was_on:
             gc.enable()
             gc.collect()
