@@ -192,6 +192,9 @@ class Judge:
         self.reader = reader
         self.kept = reader.kept(world)
         self._recorded = self._when_recorded()
+        # A run that is over waits for nobody, so a lease that could not be given back may run out.
+        self._excused = {death.pid for death in self.ledger.deaths}
+        self._excused |= {process.pid for process in world.processes if process.was_cut_off}
 
     def _when_recorded(self) -> dict[Visit, int]:
         """Return when each visit was recorded for good."""
@@ -249,8 +252,7 @@ class Judge:
 
     def leases(self, kept: Kept) -> Iterator[Broken]:
         lease = kept.row.lease
-        died = {death.pid for death in self.ledger.deaths}  # what those had runs out, and nobody waits for it
-        if lease is not None and (lease.process is None or lease.process.pid not in died):
+        if lease is not None and (lease.process is None or lease.process.pid not in self._excused):
             yield Broken("leases", f"run {kept.row.run_id!r} is over, and {lease.owner} still has it.")
 
     def progress(self, kept: Kept) -> Iterator[Broken]:
