@@ -35,8 +35,8 @@ from everstep.testing.simulation.world import Here, World
 from tests.acceptance.crash.flows.outages import Line
 from tests.acceptance.crash.scenarios import RUN, Bodies, Hurry, Scenario
 
-PATIENCE = 30 * SECOND
-"""How long a node waits for another's point. What went wrong may have kept it away, so then it goes on."""
+PATIENCE = 600 * SECOND
+"""How long a node waits for another's point: longer than what goes wrong keeps that away, if it comes."""
 LATER = 2 * 3600 * SECOND
 """What a clock is moved on by: longer than any wait of these flows whose time is to be over by then."""
 AGAIN = 10

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from everstep import Flow, node
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Fault, Taken
+from everstep.testing.simulation.hub import SECOND
+from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.simulating import check
+from everstep.testing.simulation.world import Here, World
 from tests.acceptance.crash import lives
 from tests.acceptance.crash.flows.outages import MORE_CUT_OFF
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED
@@ -57,3 +63,36 @@ def one_death_each(explorer: Explorer, store: str) -> Iterator[Taken]:
 def test_every_scenario_of_the_matrix_is_simulated() -> None:
     assert set(lives.SCENARIOS) <= set(SCENARIOS)
     assert not NOT_SIMULATED
+
+
+# -- what these schedules have found ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [5, 100])
+def test_closing_a_host_waits_for_an_effect_and_gives_the_lease_back_on_a_remote_store(seconds: int) -> None:
+    """It asked for that on a loop that was closed, so that the lease stayed until it ran out."""
+    world, found = World(is_remote=True), []
+
+    @node(output="a")
+    async def stop(x: int) -> int:
+        await asyncio.sleep(1)
+        raise KeyboardInterrupt
+
+    @node(output="b", effects="effectful", idempotency_key="auto")
+    def send(x: int) -> int:
+        world.hub.pass_time(seconds * SECOND)
+        return x
+
+    def program(here: Here) -> None:
+        with suppress(KeyboardInterrupt), here.host() as host:
+            host.run(played(Flow("f", [stop, send], durability="strong"), ITSELF), {"x": 1}, run_id="a")
+        row = world.store.row("a")
+        assert row is not None
+        found.append((row.lease is None, world.hub.now // SECOND))
+        here.sleep(200)
+
+    world.start("app", program)
+    world.run()
+    is_free = seconds < 30  # longer than that no host waits; then the lease runs out
+    assert found == [(is_free, seconds if is_free else 31)]
+    assert not world.troubles

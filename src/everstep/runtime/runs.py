@@ -122,10 +122,12 @@ class Runs:
 
     async def stop(self) -> None:
         """Let what is driven on this loop stop and keep what has finished; wait until its leases are free."""
-        driving, left = self._services.driving, _PATIENCE
+        services, left = self._services, _PATIENCE
+        driving = services.driving
         for drive in driving.copy():
             drive.stop(host_closed())
-        while driving and left > 0:
+        # A store that is awaited needs this loop to get back the lease of an effect that no one can stop.
+        while left > 0 and (driving or (services.blocking is None and self.keeper.lingers)):
             await self._services.system.pause(_LOOK)
             left -= _LOOK
 

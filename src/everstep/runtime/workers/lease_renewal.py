@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from everstep.engine.leases import noted
-from everstep.errors import EverstepError, LeaseLost, RunCancelled
+from everstep.errors import EverstepError, LeaseLost, RunCancelled, StoreUnavailable
 from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
 from everstep.ports.system import Lock, System, Thread
@@ -233,6 +233,12 @@ class LeaseKeeper:
             self._left_behind.pop(run_id, None)
 
     @property
+    def lingers(self) -> bool:
+        """True if it keeps a lease for threads of a drive that has ended."""
+        with self._changed:
+            return any(held.drive is None for held in self._held.values())
+
+    @property
     def is_busy(self) -> bool:
         """True if this host drives a run."""
         return bool(self._held)
@@ -340,7 +346,11 @@ class LeaseKeeper:
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:  # the loop is closed, and with it the host
+            work.close()
+            raise StoreUnavailable("the host that had the store is closed.") from error
         self._system.wait_for([done])
         return done.result()
 
