@@ -12,18 +12,20 @@ import apsw
 import pytest
 
 from everstep import Durability, Flow, Node, Retry, wait
+from everstep.model.enums import Status
 from everstep.stores.artifacts import Syncs
 from everstep.testing.simulation import simulate
 from everstep.testing.simulation.disk import Disk
 from everstep.testing.simulation.explore import Explorer, Tried, without_collector
 from everstep.testing.simulation.faults import Drawn, Fault
-from everstep.testing.simulation.played import ITSELF
+from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
+from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.process import SimProcess
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.sqlite import SqliteShared, made_before
 from everstep.testing.simulation.story import told
 from everstep.testing.simulation.trial import FlowTrial
-from everstep.testing.simulation.world import MakeStore
+from everstep.testing.simulation.world import Here, MakeStore
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
@@ -96,9 +98,11 @@ def trial(of: Flow, make_store: MakeStore) -> FlowTrial:
     return FlowTrial(of, {"x": 1}, doubles=ITSELF, answers={"ask": 7}, make_store=make_store)
 
 
-def tried_deaths(of: Flow, make_store: MakeStore, points: str = "") -> Iterator[Tried]:
+def tried_deaths(
+    of: Flow, make_store: MakeStore, points: str = "", kinds: Iterable[Fault] = DEATHS
+) -> Iterator[Tried]:
     """Try nothing, then each death at each point of these."""
-    explorer = Explorer(trial(of, make_store), seed=SEED, kinds=DEATHS)
+    explorer = Explorer(trial(of, make_store), seed=SEED, kinds=kinds)
     try:
         with without_collector():
             yield explorer.whole
@@ -117,9 +121,14 @@ def broken(tries: Iterable[Tried]) -> Counter[str]:
     return Counter(name for tried in tries for name in {it.invariant for it in tried.broken})
 
 
-@pytest.mark.parametrize("name", FLOWS)
-def test_no_death_at_a_write_or_a_sync_loses_or_repeats_anything(name: str, made: bytes) -> None:
-    assert stories(tried_deaths(FLOWS[name], partial(SqliteShared, made=made))) == []
+def test_no_death_at_a_write_or_a_sync_loses_or_repeats_anything(made: bytes) -> None:
+    assert stories(tried_deaths(FIVE, partial(SqliteShared, made=made))) == []
+
+
+@pytest.mark.parametrize("name", ["waiting", "mapped", "spacious"])
+def test_no_power_cut_before_a_sync_loses_or_repeats_anything(name: str, made: bytes) -> None:
+    points, kinds = ("", DEATHS) if IS_SOAK else ("sync", [Fault.POWER_CUT])
+    assert stories(tried_deaths(FLOWS[name], partial(SqliteShared, made=made), points, kinds)) == []
 
 
 def test_no_death_while_the_database_is_made_leaves_one_that_cannot_be_used() -> None:
@@ -173,11 +182,8 @@ def test_an_artifact_that_is_named_before_it_is_synced_is_found(disk: type[Disk]
 
 
 def test_only_a_power_cut_takes_back_what_was_written(made: bytes) -> None:
-    explorer = Explorer(trial(FIVE, partial(SqliteShared, made=made, synchronous="OFF")), kinds=[Fault.CRASH])
-    try:
-        assert stories(explorer.try_chosen([taken]) for taken in explorer.single_faults()) == []
-    finally:
-        explorer.close()
+    careless = partial(SqliteShared, made=made, synchronous="OFF")
+    assert stories(tried_deaths(FIVE, careless, "put", [Fault.CRASH])) == []
 
 
 def test_the_same_seed_gives_the_same_world_and_another_one_another(made: bytes) -> None:
@@ -205,3 +211,43 @@ def test_nothing_is_left_of_a_world_that_was_closed(made: bytes) -> None:
     world.close()
     assert not folder.exists()
     assert vfs not in apsw.vfs_names()
+
+
+# -- several processes on one file ------------------------------------------------------------------------
+
+WORKED = played(Flow("worked", FIVE.nodes, durability=Durability("strong", lease_ttl=10)), ITSELF)
+RUNS = ("R1", "R2", "R3")
+
+
+def client(world: FleetWorld, here: Here) -> None:
+    """Start some runs, and look after them until all are over."""
+
+    def start() -> None:
+        with here.host() as host:
+            for run_id in RUNS:
+                host.start(WORKED, {"x": 1}, run_id=run_id)
+
+    def are_over() -> bool:
+        with here.host() as host:
+            return all(host.info(run_id).status is not Status.RUNNING for run_id in RUNS)
+
+    persist(here, start)
+    while not persist(here, are_over):
+        here.sleep(5)
+
+
+def test_processes_that_share_a_file_outlive_the_deaths_of_others_in_the_middle_of_a_write(
+    made: bytes,
+) -> None:
+    workers = {"w1": WorkerPlace([WORKED]), "w2": WorkerPlace([WORKED], after=0.5)}
+    fleet = FleetTrial(workers, {"user": client}, make_store=partial(SqliteShared, made=made))
+    steady = [fault for fault in Fault if fault not in (Fault.CLOCK_AHEAD, Fault.CLOCK_BACK)]
+    explorer = Explorer(fleet, seed=SEED, kinds=steady)
+    try:
+        with without_collector():
+            check(explorer, explorer.whole)
+            for number in range(BY_CHANCE):
+                check(explorer, explorer.try_drawn(SEED * 1_000_003 + number, faults=3))
+        assert explorer.counts["crash"] and explorer.counts["power cut"]
+    finally:
+        explorer.close()

@@ -1,4 +1,4 @@
-"""Bad disks for SQLite files.
+"""Bad disks for SQLite files. Apart from the simulated world, which they do not need.
 
 Power cuts: record what was written and synced, then ask what a cut would have left. And disks that fill up
 or cannot be written.

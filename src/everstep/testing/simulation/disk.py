@@ -1,4 +1,5 @@
-"""The disk of a simulated machine: files in memory that a power cut takes back to what was synced.
+"""The disk of a simulated machine: files in memory that a power cut takes back to what was synced. Apart from
+the store on it, as it knows files and no runs.
 
 Every write and every sync that a process asks for is a point at which it may die, or the power fail. SQLite's
 stack cannot be left there, so the disk fails until it has come back, and what was decided happens then.

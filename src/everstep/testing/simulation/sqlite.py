@@ -1,4 +1,6 @@
-"""The real store on a SQLite file in the simulated world: one for each process, on the disk of a machine."""
+"""The real store on a SQLite file in the simulated world: one for each process, on the disk of a machine.
+Apart from `store`, whose rules are in memory.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class SqliteShared(Shared):
         made: bytes | None = None,
         disk: Callable[[Surroundings, Callable[[], bool]], Disk] = Disk,
     ) -> None:
-        """`made` is a database to begin with, as `made_before` returns one; else the first process makes it."""
+        """`made` is a database to begin with, as of `made_before`; else the first process makes one."""
         super().__init__(world)
         self._synchronous = synchronous
         self._fold = fold
@@ -93,6 +95,7 @@ class SqliteShared(Shared):
                 line.drop()
 
     def lose_power(self, label: str) -> None:
+        assert not self._lines, "a SQLite file is used on one machine"
         self.disk.lose_power(label)
 
     def let_go(self, line: SqliteLine) -> None:
@@ -110,7 +113,7 @@ class SqliteShared(Shared):
 
 
 def made_before() -> bytes:
-    """Return a database in which nothing has been kept yet, for worlds that need not begin with making one."""
+    """Return a database that keeps nothing yet, for worlds that need not begin with making one."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
         finished(SqliteStore(path, SystemClock(), synchronous="OFF").close, (), {})
