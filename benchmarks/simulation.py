@@ -3,7 +3,7 @@
     python benchmarks/simulation.py [--seconds 20] [--processes 2] [--store local] [--whole]
 
 One schedule is one fault, one recovery, and all checks: the process of the flow dies at one of its points,
-before or after a write or in the body of a node, begins anew, asks `explain` what it will do and resumes; then
+before or after a write or in the body of a node, begins anew, asks `explain` what it will do, resumes; then
 every invariant of `everstep.testing.simulation.checks` is asked. The points are gone through again and again.
 What led to a death is the same each time, and taken from a snapshot; with --whole it is driven each time.
 

@@ -154,8 +154,13 @@ def _returning(value: Any) -> Callable[..., Any]:
 
 def _visiting(double: VisitDouble) -> Callable[..., Any]:
     def visit(**_: Any) -> Any:
-        call = _call_of(sys._getframe(1))
-        return double.at(call.path, call.visit)
+        call, thread = _call_of(sys._getframe(1)), current_thread()
+        try:
+            return double.at(call.path, call.visit)
+        except BadRequest as error:
+            if thread is not None and isinstance(thread.owner, SimProcess):
+                thread.owner.troubles.append(str(error))  # the run may tolerate it; the simulation does not
+            raise
 
     return visit
 
