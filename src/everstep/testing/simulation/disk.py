@@ -56,8 +56,6 @@ class Disk:
         self.artifacts = self.folder / "runs.db.artifacts"
         self.vfs = _Vfs(self)
         self._doom: _Doom | None = None
-        self._index = b""
-        """What processes share of the log's index, as one left it that died in the middle of a write."""
         self._is_frozen = False
         self._synced: set[Stamp] = set()
         """Files whose content lasts."""
@@ -90,7 +88,6 @@ class Disk:
         if fault is None:
             return True
         self._doom = _Doom(process, point, fault, self._artifacts())
-        self._index = self._shared_memory.read_bytes() if self._shared_memory.exists() else b""
         return False
 
     def use(self, work: Callable[[], T]) -> T:
@@ -114,20 +111,6 @@ class Disk:
         finally:
             self._is_frozen = False
 
-    def leave_index(self) -> None:
-        """Let those who live find the log's index as a killed process left it.
-
-        SQLite puts it in order when a write fails, and that is more than a process does that is killed.
-        """
-        if self._index and self._shared_memory.exists():
-            with self._shared_memory.open("r+b") as file:  # in place: others have it mapped
-                file.write(self._index)
-        self._index = b""
-
-    @property
-    def _shared_memory(self) -> Path:
-        return self.database.with_name(self.database.name + "-shm")
-
     def fill(self, files: Mapping[str, bytes]) -> None:
         """Add files that last."""
         for name, content in files.items():
@@ -144,7 +127,6 @@ class Disk:
             if path.is_file():
                 path.unlink()
         self.vfs.ops.clear()
-        self._index = b""
         self.fill({name: left[name] for name in left if name.startswith(self.database.name)})
         if self.artifacts.exists():
             self._lose_artifacts(label)

@@ -93,7 +93,6 @@ class SqliteShared(Shared):
         with self.disk.frozen():
             for line in self._lines.pop(process, ()):
                 line.drop()
-        self.disk.leave_index()
 
     def lose_power(self, label: str) -> None:
         assert not self._lines, "a SQLite file is used on one machine"
