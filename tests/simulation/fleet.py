@@ -77,7 +77,7 @@ class Script:
     replaces: float | None
     """When a worker is told to stop; another has begun by then."""
     drains: float
-    """When somebody drains what waits on a machine."""
+    """When an operator drains what waits on a machine."""
 
 
 def script(seed: int) -> Script:
@@ -230,7 +230,7 @@ class Visit:
 
     def _look_after(self, row: RunInfo, wish: Wish) -> None:
         if row.status is Status.FAILED and row.flow == "fails":
-            self._notes["mended"] = True
+            self._notes["fixed"] = True
             self._try_to_reopen(row, OLD[row.flow])
         elif row.status.is_final and row.run_id == wish.run_id and wish.removal is not None:
             self.once(f"remove {row.run_id}", partial(self._remove, row, wish.removal))
@@ -299,7 +299,7 @@ class UsersTrial(FleetTrial):
         run_id, notes = wish.run_id, world.notes
         if run_id not in kept:
             if wish.is_pinned or wish.removal is None:
-                yield Broken("result", f"run {run_id!r} is gone, though nobody may have removed it.")
+                yield Broken("result", f"run {run_id!r} is gone, though no one was to remove it.")
             return
         if notes.get(f"remove {run_id}") == "removed":
             yield Broken("result", f"run {run_id!r} was removed, and is there again.")

@@ -18,7 +18,7 @@ LEASE = 10
 OLD_NAMES = {"bill": "charge"}
 """What nodes of the new version were called before."""
 UNANSWERED = -1
-"""What a question gives that nobody answered in time."""
+"""What a question gives that was not answered in time."""
 
 
 def effect(name: str, inputs: list[str], output: str, work: Callable[..., Any], **options: Any) -> Node:
@@ -91,10 +91,10 @@ def sleeps() -> Flow:
 
 
 def fails() -> Flow:
-    """Fails until somebody has mended what it needs."""
+    """Fails until an operator has fixed what it needs."""
 
     def check(done: int) -> int:
-        if not is_mended():
+        if not is_fixed():
             raise ValueError("it is broken")
         return done + 1
 
@@ -106,13 +106,13 @@ def fails() -> Flow:
     return flow("fails", nodes, "strong")
 
 
-def is_mended() -> bool:
-    """True if somebody has mended what flows of this world need."""
+def is_fixed() -> bool:
+    """True if an operator has fixed what flows of this world need."""
     thread = current_thread()
     assert thread is not None and isinstance(thread.owner, SimProcess)
     world = thread.owner.world
     assert isinstance(world, FleetWorld)
-    return bool(world.notes.get("mended"))
+    return bool(world.notes.get("fixed"))
 
 
 def endures() -> Flow:

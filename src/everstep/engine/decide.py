@@ -69,10 +69,14 @@ def failed(
     wait: WaitOpened | None = None,
     has_reported: bool = True,
     at_least: timedelta = timedelta(),
+    ahead: timedelta = timedelta(),
     writes: tuple[Written, ...] = (),
     outcome: str = "",
 ) -> StepRecord:
-    """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
+    """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit.
+
+    A pause ends by the store's clock, which is `ahead` of the one that showed `ended_at`.
+    """
     failures = scope.attempts[i] + 1
     policy = scope.plan.nodes[i].retry
     again = can_retry and failures <= policy.times
@@ -85,7 +89,7 @@ def failed(
         writes=writes,
         key=key,
         error=error,
-        retry_at=ended_at + max(policy.pause(failures, chance), at_least) if again else None,
+        retry_at=ended_at + ahead + max(policy.pause(failures, chance), at_least) if again else None,
         started_at=started_at,
         ended_at=ended_at,
         task=task,

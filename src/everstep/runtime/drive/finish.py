@@ -153,16 +153,16 @@ def _origin(call: Call) -> str:
     return call.node.name
 
 
-def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
+def step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedelta) -> StepRecord:
     """Return the record of a finished call, with who answered the wait that it takes up.
 
-    `chance` picks the jitter of the pause before a retry.
+    `chance` picks the jitter of the pause before a retry, which ends by the store's clock: that is `ahead`.
     """
-    step = _step_of(call, drafts, chance)
+    step = _step_of(call, drafts, chance, ahead)
     return step if call.act is None else msgspec.structs.replace(step, act=call.act)
 
 
-def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
+def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedelta) -> StepRecord:
     if call.halt is not None:
         return decide.halted(
             call.scope,
@@ -210,6 +210,7 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         wait=call.answers,
         has_reported=_has_reported(call),
         at_least=_asked_pause(call.error),
+        ahead=ahead,
         writes=tuple([d.written for d in drafts]),
         outcome=_outcome(call) if call.context is not None and call.context.keeps_changes else "",
     )

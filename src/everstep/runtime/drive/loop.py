@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ Pending = Coroutine[Any, Any, None] | None
 _AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
 """Triggers of checkpoints that wait for no other step."""
 _STEP, _COMPLETED = Trigger.STEP, Status.COMPLETED
+_NO_TIME = timedelta()
 
 
 class Drive:
@@ -66,7 +67,7 @@ class Drive:
         self._state, self._space = run.state, run.space
         self._policy, self._teller = run.policy, run.teller
         self._rest = Rest(run.clock, run.loop)
-        self._pauses = Pauses(run.clock)
+        self._pauses = Pauses(run.clock, run.services.time)
         self._late = LateFlush(run)
         self._owing = Owing(run, self._rest.wake)
         self._finished = self._rest.finished
@@ -474,11 +475,15 @@ class Drive:
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
+        if until is not None:
+            await self._services.time.hear()  # another machine, with another clock, may have begun the pause
         has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
         is_owed = self._owing.trigger is not None and self._beside.calls
         if self._finished or self._rest.stop is not None or has_news or is_owed:
             return
-        pause = self._pauses.note(until) if until is not None else None
+        pause = None
+        if until is not None:
+            pause, until = self._pauses.note(until), self._services.time.here(until)
         seconds, looks, is_busy = self._late.seconds_left(), None, False
         if self._state.waits:
             due = self._waiting.next_due()
@@ -601,7 +606,7 @@ class Drive:
 
     async def _given_by(self, call: Call) -> tuple[Slot, ...] | None:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
-        if not self._is_plain and (call.node.halts or call.asks is not None):
+        if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
             await self._services.time.hear()  # what it waits for may be due some time from now
         drafts = self._read(call)
         if drafts is None:
@@ -662,14 +667,16 @@ class Drive:
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy, scope = self._journal, self._policy, call.scope
-        chance = self._services.ids.chance() if call.error is not None else 0.0
+        chance, ahead = 0.0, _NO_TIME
+        if call.error is not None:
+            chance, ahead = self._services.ids.chance(), self._services.time.ahead
         before = len(journal.steps)
         if call.error is not None and scope.ended:
             # Its flow was ended while it ran, and nothing more starts there, not even another attempt.
             step = decide.cancelled(scope, call.index, reason=describe_error(call.error), now=call.ended_at)
             drafts = ()
         else:
-            step = step_of(call, drafts, chance)
+            step = step_of(call, drafts, chance, ahead)
         if step.retry_at is not None:
             self._pauses.note(step.retry_at)
         if self._guards is not None:

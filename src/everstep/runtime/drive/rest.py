@@ -8,16 +8,21 @@ from datetime import datetime
 
 from everstep.ports.system import Clock, reached, uptime
 from everstep.runtime.drive.invoke import Call
+from everstep.runtime.services import StoreTime
 
 BREATH = BaseException("the loop is to have its turn")
 """Stands where the reason to stop would."""
 
 
 class Pauses:
-    """When pauses end by the monotonic clock, so that setting the other one back prolongs none."""
+    """When pauses end by the monotonic clock, so that setting the other one back prolongs none.
 
-    def __init__(self, clock: Clock) -> None:
+    They are recorded by the store's clock: the run may go on at a machine that shows another time.
+    """
+
+    def __init__(self, clock: Clock, time: StoreTime) -> None:
         self._clock = clock
+        self._time = time
         self._ends: dict[datetime, float] = {}
         self._over: datetime | None = None
 
@@ -30,7 +35,7 @@ class Pauses:
         if now is None:
             return None
         if until not in self._ends:
-            self._ends[until] = now + (until - self._clock.now()).total_seconds()
+            self._ends[until] = now + (until - self._time.now()).total_seconds()
         return max(0.0, self._ends[until] - now)
 
     def now(self) -> datetime:
@@ -39,7 +44,7 @@ class Pauses:
         for until in [until for until, end in self._ends.items() if end <= now]:
             del self._ends[until]
             self._over = until if self._over is None else max(until, self._over)
-        wall = self._clock.now()
+        wall = self._time.now()
         return wall if self._over is None else max(wall, self._over)
 
 

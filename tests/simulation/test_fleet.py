@@ -1,0 +1,145 @@
+"""Three workers, and users who start, answer, cancel, fork, reopen, pin and remove runs at random times.
+
+`EVERSTEP_SOAK=1` tries many more scripts, those that follow from `EVERSTEP_SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from everstep import Context, Node, Retry
+from everstep.model.enums import Status
+from everstep.testing.simulation.explore import Explorer, without_collector
+from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, parse
+from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
+from everstep.testing.simulation.hub import SECOND
+from everstep.testing.simulation.simulating import check
+from everstep.testing.simulation.world import Here
+from tests.simulation.fleet import UsersTrial, script
+from tests.simulation.fleet_flows import flow
+
+IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
+SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
+SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (16, 4)
+SKEWS = (0.0, 5.0, 3600.0)
+"""By how many seconds the second machine is ahead of a store that is elsewhere."""
+KINDS: Mapping[str, list[Fault]] = {
+    # Times on one machine go by its clock, and to wait an hour of it costs seconds of ours.
+    "local": [fault for fault in Fault if fault is not Fault.CLOCK_BACK],
+    "remote": list(Fault),
+}
+
+
+def trial(seed: int, store: str) -> UsersTrial:
+    is_remote = store == "remote"
+    return UsersTrial(script(seed), is_remote=is_remote, skew=SKEWS[seed % 3] if is_remote else 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["local", "remote"])
+def test_a_fleet_keeps_its_promises_whatever_its_users_do(store: str) -> None:
+    tried: Counter[str] = Counter()
+    with without_collector():
+        for seed in range(SEED * 1_000_003, SEED * 1_000_003 + SCRIPTS):
+            explorer = Explorer(trial(seed, store), seed=seed, kinds=KINDS[store])
+            try:
+                check(explorer, explorer.whole)
+                for number in range(SCHEDULES):
+                    check(explorer, explorer.try_drawn(seed * 1000 + number, faults=3))
+            finally:
+                explorer.close()
+            tried += explorer.counts
+    print(f"{tried.pop('schedules')} schedules of a fleet on a {store} store, with {dict(tried)}")
+    assert len(tried) >= len(KINDS[store]) - 3  # what goes wrong is not always the same
+
+
+def test_a_worker_that_is_told_to_stop_leaves_its_runs_to_others() -> None:
+    seed = next(seed for seed in range(100) if script(seed).replaces is not None)
+    world = trial(seed, "local").world(seed, Nothing())
+    world.run()
+    story = [text for _, text in world.ledger.story]
+    after = story[story.index("worker-2 is told to stop.") :]
+    claims = [text.split()[0] for text in after if " claims run " in text]
+    assert claims
+    assert "worker-2.1" not in claims
+
+
+# -- the same seed is the same world ----------------------------------------------------------------------
+
+
+def digests(seeds: range) -> list[str]:
+    """Return what the worlds of some seeds saw, with faults, and with threads in disorder."""
+    found = []
+    for seed in seeds:
+        store = "remote" if seed % 2 else "local"
+        world = trial(seed, store).world(seed, Drawn(seed, hazard=0.02, disorder=0.1, kinds=KINDS[store]))
+        world.run()
+        assert world.ledger.taken
+        found.append(world.ledger.digest())
+    return found
+
+
+def test_the_same_seed_is_the_same_world_twice() -> None:
+    assert digests(range(6)) == digests(range(6))
+
+
+def test_the_same_seed_is_the_same_world_in_processes_that_hash_differently() -> None:
+    code = "from tests.simulation.test_fleet import digests; print(*digests(range(6)))"
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hashed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert told[0].split() == digests(range(6))
+
+
+# -- schedules that once went wrong -----------------------------------------------------------------------
+
+
+def tries_twice() -> FleetTrial:
+    """One run whose node fails once and is tried again a second later, on two machines an hour apart."""
+
+    def call(ctx: Context, x: int) -> int:
+        if ctx.attempt == 1:
+            raise ConnectionError("try again")
+        return x
+
+    called = Node(
+        call,
+        output="y",
+        effects="effectful",
+        idempotency_key="auto",
+        retry=Retry(3, first=1, jitter=0, on=ConnectionError),
+    )
+    tries = flow("tries", [called], "strong")
+    workers = {"ahead": WorkerPlace([tries], "m2"), "right": WorkerPlace([tries], "m1", after=5)}
+
+    def client(world: FleetWorld, here: Here) -> None:
+        with here.host() as host:
+            persist(here, partial(host.start, tries, {"x": 1}, run_id="A17"))
+            while not persist(here, partial(host.info, "A17")).status.is_final:
+                here.sleep(1)
+            world.notes["ended"] = world.hub.now
+
+    return FleetTrial(workers, {"client": client}, is_remote=True, skew=3600.0)
+
+
+def test_a_pause_before_a_retry_is_as_long_on_a_machine_with_another_clock() -> None:
+    world = tries_twice().world(0, Chosen([parse("ahead.1 after put 1: power cut")]))
+    world.run()
+    assert world.store.row("A17").status is Status.COMPLETED  # type: ignore[union-attr]
+    assert [body.tag for body in world.ledger.bodies] == ["ahead.1", "right.1"]
+    assert world.notes["ended"] < 60 * SECOND  # it was an hour: the pause went by the clock of the first
