@@ -152,6 +152,7 @@ class Reader:
         """Return in what a run in memory differs from what its records fold to; empty if in nothing."""
         if kept.folded is None:
             return "everything: its records do not fold"
+        live.space._blobs = self._host._services.blobs  # those of its process went with it
         values, _ = live.space.snapshot()
         told = msgspec.structs.replace(
             kept.records[-1],
