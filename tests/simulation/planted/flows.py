@@ -100,7 +100,7 @@ def approvals() -> Flow:
     )
 
 
-def rounds(count: int = 6, size: int = 3000) -> Flow:
+def rounds(count: int = 10, size: int = 1500) -> Flow:
     """A loop with values so large that there are keyframes, a branch, and a retry in each round."""
 
     @node(output="draft")

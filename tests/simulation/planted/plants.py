@@ -177,15 +177,15 @@ def spent_twice() -> AbstractContextManager[None]:
 
 
 def lossy_keyframe() -> AbstractContextManager[None]:
-    """A keyframe does not say which edges have led to a node."""
+    """A keyframe tells only of nodes that are due, and leaves out how often the others were visited."""
 
-    def lossy(node_of: Any) -> Any:
-        def found(scope: Any, i: int, due: Any) -> Any:
-            return msgspec.structs.replace(node_of(scope, i, due), arrived=0)
+    def lossy(nodes_of: Any) -> Any:
+        def found(scope: Any) -> Any:
+            return {path: node for path, node in nodes_of(scope).items() if node.is_due}
 
         return found
 
-    return instead(keyframe, "_node", lossy)
+    return instead(keyframe, "_nodes", lossy)
 
 
 # -- findings of the trial, undone ------------------------------------------------------------------------
@@ -349,8 +349,8 @@ FINDINGS: Mapping[str, Plant] = {
     "A14": Plant(late_answers_count, _on("approvals")),
     "A18": Plant(effects_first, _on("orders")),
     "D1": Plant(bystanders_are_blamed, _on("killers")),
-    "D3": Plant(idle_too_soon, _on("groups")),
-    "D7": Plant(full_is_final, _on("fleet")),
+    "D3": Plant(idle_too_soon, _on("groups", is_remote=True)),
+    "D7": Plant(full_is_final, _on("service")),
     "E2": Plant(begun_without_lease, _on("fleet")),
     "E4": Plant(leases_by_run, _on("threads")),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from everstep.model.enums import Status
 from everstep.ports.store import RunRow
 from everstep.testing.simulation.checks import Broken, Judge, Reader
 from everstep.testing.simulation.faults import Decider, Fault
+from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
 from everstep.testing.simulation.hub import SECOND, current_thread
 from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.process import SimProcess
@@ -56,7 +57,7 @@ class Threads(FlowTrial):
     def world(self, seed: int, decider: Decider) -> World:
         world = World(seed, decider, is_remote=self._is_remote)
         world.start("app", self._both)
-        world.start("rival", self._program, machine="m2" if self._is_remote else "m1", after=1)
+        world.start("rival", self._program, machine="m2" if self._is_remote else "m1", after=4)
         return world
 
     def _both(self, here: Here) -> None:
@@ -102,16 +103,17 @@ class Fleet:
 
     def __init__(
         self,
-        flow: Flow,
-        runs: Mapping[str, Mapping[str, Any]],
+        flows: Sequence[Flow],
+        runs: Mapping[str, tuple[int, Mapping[str, Any]]],
         *,
         workers: Mapping[str, str],
         is_remote: bool = False,
         groups: Iterable[str] = ("",),
         concurrency: int = 32,
     ) -> None:
-        self._flow = played(flow, ITSELF)
+        self._flows = [played(flow, ITSELF) for flow in flows]
         self._runs = runs
+        """By id: which flow, and its inputs."""
         self._workers = workers
         self._is_remote = is_remote
         self._groups = list(groups)
@@ -128,9 +130,9 @@ class Fleet:
         while True:
             try:
                 with here.host() as host:
-                    for k, (run_id, inputs) in enumerate(self._runs.items()):
+                    for k, (run_id, (which, inputs)) in enumerate(self._runs.items()):
                         group = self._groups[k % len(self._groups)] or None
-                        host.start(self._flow, inputs, run_id=run_id, group=group)
+                        host.start(self._flows[which], inputs, run_id=run_id, group=group)
                 return
             except StoreUnavailable:
                 here.sleep(AGAIN)
@@ -139,7 +141,7 @@ class Fleet:
         while not self._is_done(here.world):
             try:
                 with here.host() as host:
-                    host.work([self._flow], until_idle=True, concurrency=self._concurrency)
+                    host.work(self._flows, until_idle=True, concurrency=self._concurrency)
                 self._look_at_rest(here)
             except StoreUnavailable as error:
                 here.world.ledger.tell(f"{here.process.tag} hears: {error}")
@@ -189,26 +191,41 @@ def die() -> None:
         thread.owner.world.kill(thread.owner)
 
 
-def _jobs(mode: Any = "strong", **more: Any) -> Flow:
-    """Jobs that compute for longer than a lease lasts, without ever letting their event loop have its turn."""
+def _slow_key(job: int) -> str:
+    """A key that takes longer to make than a lease lasts, on the thread of the event loop."""
+    hold_thread(45)
+    return f"job-{job}"
+
+
+def _grinding() -> Flow:
+    """A job that keeps its worker's event loop from everything else for a while."""
+
+    @node(output="found", effects="effectful", idempotency_key=_slow_key)
+    def grind(job: int) -> int:
+        return job * 2
+
+    return Flow("a-grind", [grind], durability="strong")
+
+
+def _jobs() -> Flow:
+    """Two short effects."""
 
     @node(output="found", effects="effectful", idempotency_key="auto")
     async def compute(job: int) -> int:
-        hold_thread(12 if job else 45)
         return job * 2
 
     @node(output="sent", effects="effectful", idempotency_key="auto")
     def send(found: int) -> int:
         return found + 1
 
-    return Flow("jobs", [compute, send], durability=Durability(mode), **more)
+    return Flow("jobs", [compute, send], durability="strong")
 
 
-def _hauls() -> Flow:
-    """Effects of more than a minute."""
+def _hauls(seconds: float = 70, count: int = 3) -> Flow:
+    """Effects that take long."""
 
     def haul(load: int) -> int:
-        hold_thread(70)
+        hold_thread(seconds)
         return load + 1
 
     def leg(k: int) -> Node:
@@ -216,7 +233,7 @@ def _hauls() -> Flow:
         made = Node(haul, name=f"haul{k}", output=output, effects="effectful", idempotency_key="auto")
         return made.with_inputs(load=source)
 
-    return Flow("hauls", [leg(k) for k in range(3)], durability="strong")
+    return Flow("hauls", [leg(k) for k in range(count)], durability="strong")
 
 
 def _killers(attempts: int = 3) -> Flow:
@@ -270,17 +287,38 @@ def _grouped() -> Flow:
 
     @node(output="done", effects="effectful", idempotency_key="auto")
     def work(job: int) -> int:
+        hold_thread(0.003 + 0.0004 * job)
         return job + 1
 
     return Flow("grouped", [work], durability="strong", max_per_group=1)
 
 
-def _fleet(make: Callable[[], Flow], count: int, **how: Any) -> Callable[[bool], Trial]:
+def _fleet(
+    make: Callable[[], Flow], count: int, *, beside: Callable[[], Flow] | None = None, **how: Any
+) -> Callable[[bool], Trial]:
     def trial(is_remote: bool) -> Trial:
-        name = make().nodes[0].params[0].name
-        return Fleet(make(), {f"r{k}": {name: k} for k in range(count)}, is_remote=is_remote, **how)
+        made = [make()] if beside is None else [make(), beside()]
+        name = made[0].nodes[0].params[0].name
+        runs: dict[str, tuple[int, Mapping[str, Any]]] = {f"r{k}": (0, {name: k}) for k in range(count)}
+        if beside is not None:
+            runs["s0"] = (1, {"job": 7})
+        return Fleet(made, runs, is_remote=is_remote, **how)
 
     return trial
+
+
+def _service(is_remote: bool) -> Trial:
+    """A worker that goes on until its client has seen all runs through."""
+    flow, ids = played(_jobs(), ITSELF), ["r0", "r1", "r2"]
+
+    def client(world: FleetWorld, here: Here) -> None:
+        with here.host() as host:
+            for k, run_id in enumerate(ids):
+                persist(here, partial(host.start, flow, {"job": k}, run_id=run_id))
+        while not all((row := world.store.row(run_id)) and row.status.is_final for run_id in ids):
+            here.sleep(AGAIN)
+
+    return FleetTrial({"w1": WorkerPlace([flow])}, {"client": client}, is_remote=is_remote)
 
 
 APPROVED = {"approved": True}
@@ -302,11 +340,12 @@ TRIALS: Mapping[str, Kind] = {
     "contest": Kind(_flow_trial(flows.deliveries, {"order": 3}, kind=Contest), STEADY),
     "long contest": Kind(_flow_trial(_hauls, {"load": 3}, kind=Contest), STEADY),
     "answers": Kind(_flow_trial(flows.approvals, {}, kind=Contest, answers=_ANSWERS, is_chancy=True), STEADY),
-    "threads": Kind(_flow_trial(flows.deliveries, {"order": 3}, kind=Threads), STEADY, [False]),
+    "threads": Kind(_flow_trial(partial(_hauls, 150, 2), {"load": 3}, kind=Threads), STEADY, [False]),
     "deploys": Kind(_deploys),
-    "fleet": Kind(_fleet(_jobs, 5, workers={"w1": "m1", "w2": "m1"}), STEADY, [False]),
+    "fleet": Kind(_fleet(_jobs, 3, beside=_grinding, workers={"w1": "m1", "w2": "m1"}), STEADY, [False]),
+    "service": Kind(_service, STEADY),
     "far fleet": Kind(_fleet(flows.deliveries, 3, workers={"w1": "m1", "w2": "m2"}), STEADY, [True]),
-    "groups": Kind(_fleet(_grouped, 6, workers={"w1": "m1"}, groups="ab")),
+    "groups": Kind(_fleet(_grouped, 8, workers={"w1": "m1"}, groups="a"), STEADY),
     "killers": Kind(_fleet(_killers, 3, workers={"w1": "m1", "w2": "m1"})),
 }
 """By name."""
