@@ -23,7 +23,7 @@ from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.world import Here
 from tests.simulation.fleet import UsersTrial, script
-from tests.simulation.fleet_flows import flow
+from tests.simulation.fleet_flows import OLD, flow
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
@@ -107,6 +107,26 @@ def test_the_same_seed_is_the_same_world_in_processes_that_hash_differently() ->
 
 
 # -- schedules that once went wrong -----------------------------------------------------------------------
+
+
+def cancels(asked: dict[str, Status]) -> FleetTrial:
+    """One run that waits for an answer, and is cancelled instead."""
+
+    def client(world: FleetWorld, here: Here) -> None:
+        with here.host() as host:
+            persist(here, partial(host.start, OLD["asks"], {"x": 1}, run_id="A17"))
+            here.sleep(2)
+            asked["said"] = persist(here, partial(host.cancel, "A17"))
+
+    return FleetTrial({"worker": WorkerPlace([OLD["asks"]])}, {"client": client})
+
+
+def test_who_cancels_a_run_and_is_overtaken_hears_that_it_is_cancelled() -> None:
+    asked: dict[str, Status] = {}
+    world = cancels(asked).world(0, Chosen([parse("client.1 before put 2: stall")]))
+    world.run()
+    assert not world.troubles  # it heard that another process had taken over what it drove
+    assert asked == {"said": Status.CANCELLED}
 
 
 def tries_twice() -> FleetTrial:

@@ -17,7 +17,6 @@ from everstep import Host
 from everstep.client.views import WaitInfo
 from everstep.errors import WaitClosed, WaitSettled
 from everstep.graph.author.flow import Flow
-from everstep.model.enums import Status
 from everstep.testing.simulation.checks import Broken, Judge, Reader
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Fault

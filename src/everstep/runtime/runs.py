@@ -17,6 +17,7 @@ from everstep.errors import (
     BadRequest,
     HostClosed,
     LeaseConflict,
+    LeaseLost,
     RunAbandoned,
     RunCancelled,
     StoreError,
@@ -289,7 +290,8 @@ class Runs:
         if row.status.is_final:
             await self.resting.release(lease)  # it had ended, and what said so waited on this machine
         else:
-            await self.resting.end_cancelled(row, lease)
+            with suppress(LeaseLost):  # who has it by now was asked to end it, too
+                await self.resting.end_cancelled(row, lease)
         return (await self.reader.row(run_id)).status
 
     # -- starting and continuing --------------------------------------------------------------------------
