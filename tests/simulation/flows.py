@@ -21,7 +21,12 @@ class Subject(NamedTuple):
 
     def trial(self, store: str = "local") -> FlowTrial:
         return FlowTrial(
-            self.flow, self.inputs, answers=self.answers, doubles=ITSELF, is_remote=store == "remote"
+            self.flow,
+            self.inputs,
+            answers=self.answers,
+            doubles=ITSELF,
+            is_remote=store == "remote",
+            is_awaited=store == "awaited",
         )
 
 
@@ -148,4 +153,4 @@ SUBJECTS = {
         {},
     ),
 }
-STORES = ("local", "remote")
+STORES = ("local", "remote", "awaited")

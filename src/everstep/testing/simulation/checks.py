@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from everstep.client.host import AsyncHost
+from everstep.codec.records import glance
 from everstep.engine.keyframe import snapshot
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, StepRecord
@@ -141,12 +142,19 @@ class Reader:
         checking = Checking(services, runs.reader, blobs=True)
         shared = self._now(checking._ancestors(row))
         own = self._now(checking._own(row, shared))
-        records = self._now(self._host.history(row.run_id))
-        kept = Kept(row, records, own.folded)
+        kept = Kept(row, self._records(row), own.folded)
         kept.flaws = [flaw.message for one, last in shared for flaw in one.up_to(last)]
         kept.flaws += [flaw.message for flaw in own.flaws]
         kept.waits = self._now(self._store.waits(WaitFilter(run_id=row.run_id, limit=10_000)))
         return kept
+
+    def _records(self, row: RunRow) -> list[CheckpointRecord]:
+        """Return what records say of steps. Those of a fork begin with what it shares."""
+        if row.forked_at is not None:
+            return self._now(self._host.history(row.run_id))
+        stored = self._now(self._store.get(row.run_id))
+        seen = [glance(it.body, row.run_id, it.checkpoint_id) for it in stored if not it.is_stub]
+        return [it.record for it in seen]
 
     def differs(self, kept: Kept, live: RunContext) -> str:
         """Return in what a run in memory differs from what its records fold to; empty if in nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
@@ -217,6 +218,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         self._timers.clear()
 
+    @property
+    def has_left_anything(self) -> bool:
+        """True if something on it has not come to its end."""
+        return bool(self._ready or self._generators or self.unfinished())
+
     def unfinished(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that have not ended, the oldest first."""
         return [task for task in list(self._tasks.values()) if not task.done()]
@@ -233,7 +239,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         for task in self.unfinished():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._close(task)
-        self._ready.clear()
+        if self._ready:
+            with warnings.catch_warnings():  # what was to be awaited never will be
+                warnings.simplefilter("ignore", RuntimeWarning)
+                self._ready.clear()
         self._timers.clear()
 
 
@@ -260,6 +269,8 @@ class SimRunner:
 
 def tidy(loop: SimLoop) -> None:
     """Let what was left half-way on a loop come to its end."""
+    if not loop.has_left_anything:
+        return
     loop.run_until_complete(_cancel_others(loop))
     loop.run_until_complete(loop.shutdown_asyncgens())
 

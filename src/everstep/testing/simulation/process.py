@@ -253,6 +253,7 @@ class SimProcess:
             loop.abandon()
         self.threads.clear()
         self.loops.clear()
+        self.hosts.clear()
 
 
 class SimSystem:

@@ -18,7 +18,7 @@ from everstep.testing.simulation.sqlite import SqliteShared
 from everstep.testing.simulation.story import told
 from everstep.testing.simulation.trial import FlowTrial
 
-Store = Literal["local", "remote", "sqlite"]
+Store = Literal["local", "remote", "awaited", "sqlite"]
 
 
 class SimulationFailed(AssertionError):
@@ -81,6 +81,7 @@ def simulate(
         doubles=doubles,
         answers=answers,
         is_remote=store == "remote",
+        is_awaited=store == "awaited",
         make_store=SqliteShared if store == "sqlite" else None,
         is_chancy=not deterministic,
     )

@@ -20,7 +20,15 @@ from everstep.model.leases import Lease, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.retention import RetainingBlobStore
-from everstep.ports.store import Capabilities, CheckpointBlobStore, CheckpointStore, Commit, RunRow, Verdict
+from everstep.ports.store import (
+    Capabilities,
+    CheckpointBlobStore,
+    CheckpointStore,
+    Commit,
+    RunRow,
+    TakenUp,
+    Verdict,
+)
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.memory.store import MemoryLog
@@ -147,14 +155,16 @@ class Shared(ABC):
 class SharedStore(Shared):
     """The rules of a store, in memory that is never lost."""
 
-    def __init__(self, world: Surroundings, *, is_remote: bool = False) -> None:
-        super().__init__(world, is_remote=is_remote)
+    def __init__(self, world: Surroundings, *, is_remote: bool = False, is_awaited: bool = False) -> None:
+        super().__init__(world, is_remote=is_remote or is_awaited)
+        self._is_awaited = is_awaited
         self.data = MemoryData()
 
     def open_for(self, process: SimProcess) -> Opened:
         clock = self.clock if self.is_remote else process.system.clock
         memory = MemoryStore(clock, self.data)
-        kind = RemoteLine if self.is_remote else LocalLine
+        elsewhere: type[Line] = AwaitedLine if self._is_awaited else RemoteLine
+        kind: type[Line] = elsewhere if self.is_remote else LocalLine
         line = kind(self, process, memory)
         return Opened(cast(CheckpointStore, line), BlobLine(line, memory.artifacts), "simulated:")
 
@@ -306,8 +316,8 @@ class LocalLine(Line):
         return self.do(name, work) if writes else self.look(name, work)
 
 
-class RemoteLine(Line):
-    """A store elsewhere, as a server is: a request and its reply take their time, in which others go on."""
+class AwaitedLine(Line):
+    """A store elsewhere that has only calls to await: they take their time, in which others go on."""
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         await asyncio.sleep(TRIP / SECOND)
@@ -321,6 +331,39 @@ class RemoteLine(Line):
         found = self.do(name, work) if writes else self.look(name, work)
         await asyncio.sleep(TRIP / SECOND)
         return found
+
+
+class RemoteLine(AwaitedLine):
+    """A store elsewhere, as those that ship with everstep are: a thread may wait for it, and what a resume reads
+    comes with the claim.
+    """
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return self._travel("put", partial(self.rules.put_blocking, commits), commits)
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return self._travel("renew", partial(self.rules.renew_blocking, leases, ttl))
+
+    def release_blocking(self, lease: Lease) -> None:
+        self._travel("release_lease", partial(self.rules.release_blocking, lease))
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self._travel("report", partial(self.rules.report_blocking, worker, ttl))
+
+    def _travel(self, name: str, work: Callable[[], T], commits: Sequence[Commit] = ()) -> T:
+        hub = self._world.hub
+        hub.pass_time(TRIP)
+        found = self.do(name, work, commits=commits)
+        hub.pass_time(TRIP)
+        return found
+
+    async def take_up(self, run_id: str, **how: Any) -> TakenUp:
+        await asyncio.sleep(TRIP / SECOND)
+        lease = self.do("lease", partial(finished, cast(Any, self.rules).lease, (run_id,), how))
+        row = finished(cast(Any, self.rules).run, (run_id,), {})
+        tail = finished(cast(Any, self.rules).tail, (run_id,), {})
+        await asyncio.sleep(TRIP / SECOND)
+        return TakenUp(lease, row, tail)
 
 
 def copy_of(data: MemoryData) -> MemoryData:

@@ -115,6 +115,7 @@ class FlowTrial:
         doubles: Doubles | None = None,
         answers: Mapping[str, Any] | None = None,
         is_remote: bool = False,
+        is_awaited: bool = False,
         make_store: MakeStore | None = None,
         is_chancy: bool = False,
         options: Mapping[str, Any] | None = None,
@@ -123,13 +124,19 @@ class FlowTrial:
         self._inputs = inputs
         self._channel = channel
         self._answers = answers or {}
-        self._is_remote = is_remote
+        self._is_remote, self._is_awaited = is_remote, is_awaited
         self._make_store = make_store
         self._is_chancy = is_chancy
         self._options = dict(options or {})
 
     def world(self, seed: int, decider: Decider) -> World:
-        world = World(seed, decider, is_remote=self._is_remote, make_store=self._make_store)
+        world = World(
+            seed,
+            decider,
+            is_remote=self._is_remote,
+            is_awaited=self._is_awaited,
+            make_store=self._make_store,
+        )
         world.start("app", self._program)
         return world
 
@@ -147,8 +154,9 @@ class FlowTrial:
     def _run(self, here: Here) -> None:
         with here.host(**self._options) as host:
             result = self._begin(here, host)
-            while result.status is Status.HALTED:
-                self._answer(here, host)
+            in_vain = 0
+            while result.status is Status.HALTED and in_vain < 3:  # what waits for nothing is left so
+                in_vain = 0 if self._answer(here, host) else in_vain + 1
                 result = host.resume(RUN, self.flow)
             while result.spooled and here.process.machine.spooled:
                 here.sleep(10)
@@ -168,8 +176,8 @@ class FlowTrial:
                     return host.resume(RUN, self.flow)
         return host.run(self.flow, self._inputs, run_id=RUN, channel=self._channel)
 
-    def _answer(self, here: Here, host: Host) -> None:
-        """Answer what is asked, or let the next due time come."""
+    def _answer(self, here: Here, host: Host) -> bool:
+        """Answer what is asked, or let the next due time come; false if nothing is waited for."""
         waits = host.waits(RUN, limit=1000)
         for wait in waits:
             answer = self._answer_to(wait)
@@ -177,7 +185,7 @@ class FlowTrial:
                 here.sleep(5)
                 with suppress(WaitSettled):  # the clock was first, or a process that died had answered it
                     host.answer(wait.id, answer)
-                return
+                return True
         due = [wait.due_at for wait in waits if wait.due_at is not None]
         if not due and waits:
             raise BadRequest(
@@ -187,6 +195,7 @@ class FlowTrial:
         if due:
             left = min(due) - here.process.machine.now()
             here.sleep(max(left.total_seconds(), 5) + 0.001)  # by a clock that may be ahead of the store's
+        return bool(waits)
 
     def _answer_to(self, wait: WaitInfo) -> Any:
         answer = self._answers.get(wait.node, self._answers.get(wait.node.rpartition("/")[2]))

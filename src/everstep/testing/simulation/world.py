@@ -80,6 +80,7 @@ class World:
         decider: Decider | None = None,
         *,
         is_remote: bool = False,
+        is_awaited: bool = False,
         skew: float = 0.0,
         make_store: MakeStore | None = None,
     ) -> None:
@@ -87,7 +88,9 @@ class World:
         self._decider = decider or Nothing()
         self.hub = Hub(self._choose)
         self.ledger = Ledger(self.hub)
-        self.store: Shared = make_store(self) if make_store else SharedStore(self, is_remote=is_remote)
+        self.store: Shared = (
+            make_store(self) if make_store else SharedStore(self, is_remote=is_remote, is_awaited=is_awaited)
+        )
         self._skew = skew
         self.machines: dict[str, Machine] = {}
         self.processes: list[SimProcess] = []
@@ -269,14 +272,17 @@ class World:
     # -- running it ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Let everything happen, until all programs have ended."""
+        """Let everything happen, until all programs have ended; what is left of them is freed."""
+        with _logged(self):
+            self._run()
+
+    def _run(self) -> None:
         state = random.getstate()
         # So that nodes that roll dice roll the same ones, and others in each life.
         random.setstate(self._rolled) if self._rolled is not None else random.seed(self.seed)
         try:
-            with _logged(self):
-                self.hub.at(END_OF_TIME, self._give_up)
-                self.hub.run()
+            self.hub.at(END_OF_TIME, self._give_up)
+            self.hub.run()
             if self.hub.hangs:
                 raise NeverEnds("threads wait again and again, and nothing comes of it.")
             if self._open:
@@ -286,33 +292,28 @@ class World:
             self.troubles += [t for p in self.processes if not p.is_dead for t in p.troubles]
         finally:
             random.setstate(state)
-            self.free()
+            for process in self.processes:
+                process.free()
 
     def _give_up(self) -> None:
         raise NeverEnds(f"after 40 days {', '.join(sorted(self._open))} has not ended.")
 
     def close(self) -> None:
-        """Free the store, which others may look at until then."""
+        """Free the store and what was driven, which others may look at until then."""
         self.store.close()
-
-    def free(self) -> None:
-        """Free what is left of all processes."""
-        with _logged(None):
-            for process in self.processes:
-                process.free()
+        self.ledger.driven.clear()  # else the interpreter keeps all of it, to end the threads of its hosts
 
 
 class _Handler(logging.Handler):
     """Takes what the runtime logs into the story of the world it happens in."""
 
-    def __init__(self, world: World | None) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        world = self._world
-        thread = world.hub.current if world is not None else None
-        if world is not None and thread is not None and not thread.is_over:
+        world, thread = self._world, self._world.hub.current
+        if thread is not None and not thread.is_over:
             assert isinstance(thread.owner, SimProcess)
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:
@@ -321,7 +322,7 @@ class _Handler(logging.Handler):
 
 
 @contextmanager
-def _logged(world: World | None) -> Iterator[None]:
+def _logged(world: World) -> Iterator[None]:
     before = log.handlers, log.propagate
     log.handlers, log.propagate = [_Handler(world)], False
     try:
