@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from everstep.engine import decide
 from everstep.engine.readiness import Place, starving, within_limits
 from everstep.engine.scope import Scope
-from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
+from everstep.errors import (
+    EverstepError,
+    HostClosed,
+    LeaseLost,
+    RunCancelled,
+    StoreError,
+    ValueNotStorable,
+)
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
@@ -144,6 +151,10 @@ class Drive:
                 raise stop from None
         except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
             await self._keep_finished()
+            raise
+        except LeaseLost as lost:
+            if "ran_out" in lost.details:  # perhaps no other has the run, and what is put is fenced
+                await self._keep_finished()
             raise
         except RunCancelled as cancelled:
             await self._beside.stop()
