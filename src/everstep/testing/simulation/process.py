@@ -229,6 +229,13 @@ class SimProcess:
         """Return the threads for work of no particular kind."""
         return self.system.executor(4, "default")
 
+    def await_nodes(self) -> None:
+        """Wait, as the end of a program does, for sync nodes that no one has given up on."""
+        for host in self.hosts:
+            pool = host._services._threads._pool
+            if pool is not None:
+                pool._calls.wait()
+
     def count(self, kind: str) -> int:
         """Return which point of its kind this is."""
         number = self.counts[kind] = self.counts.get(kind, 0) + 1

@@ -139,6 +139,7 @@ class World:
     def _live(self, process: SimProcess) -> None:
         try:
             self._programs[process.name](Here(self, process))
+            process.await_nodes()
         finally:
             if not process.is_dead:
                 self._ended(process)
