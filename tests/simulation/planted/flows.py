@@ -213,3 +213,28 @@ def parcels(mode: Any = "partial", key: Any = "auto") -> Flow:
 
     inner = Flow("pack", [weigh, charge, stamp]).as_node(durability="atomic").lift("stamp")
     return Flow("parcels", [inner, ship, tell], durability=mode)
+
+
+def machines() -> Flow:
+    """A machine whose state, log and counters are in the channel."""
+
+    @node(output="begun")
+    def begin(part: int, ctx: Context) -> int:
+        ctx.channel.set("state", "begun")
+        ctx.channel.append("log", f"began with {part}")
+        ctx.channel.atomic_add("steps")
+        return part
+
+    @node(output="milled", effects="effectful", idempotency_key="auto")
+    def mill(begun: int, ctx: Context) -> int:
+        ctx.channel.append("log", f"milled {begun}")
+        ctx.channel.prepend("log", "order 7")
+        ctx.channel.atomic_add("steps", 2)
+        return begun * 3
+
+    @node(output="told")
+    def tell(milled: int, ctx: Context) -> str:
+        del ctx.channel["state"]
+        return f"{milled}: {ctx.channel['log']}, {ctx.channel['steps']}"
+
+    return Flow("machines", [begin, mill, tell], durability="strong")

@@ -83,7 +83,7 @@ def unannounced() -> AbstractContextManager[None]:
 
 
 def shifting_key() -> AbstractContextManager[None]:
-    """The key of an effect depends on how far the run has come in this life, so a resume makes another one."""
+    """The key of an effect is another one once its run was resumed."""
 
     def shifting(find_key: Any) -> Any:
         async def found(self: Any, call: Any) -> None:
@@ -318,15 +318,15 @@ def leases_by_run() -> AbstractContextManager[None]:
 
 
 class Plant(NamedTuple):
-    """A fault, and the trials that are tried first."""
+    """A fault, and the trial that is tried first."""
 
     make: Callable[[], AbstractContextManager[None]]
-    first: tuple[tuple[str, bool], ...]
-    """Names of trials, each with whether the store is elsewhere."""
+    first: tuple[str, bool]
+    """Its name, and whether the store is elsewhere."""
 
 
-def _on(name: str, *, is_remote: bool = False) -> tuple[tuple[str, bool], ...]:
-    return ((name, is_remote),)
+def _on(name: str, *, is_remote: bool = False) -> tuple[str, bool]:
+    return name, is_remote
 
 
 CHOSEN: Mapping[str, Plant] = {
@@ -354,4 +354,3 @@ FINDINGS: Mapping[str, Plant] = {
     "E2": Plant(begun_without_lease, _on("fleet")),
     "E4": Plant(leases_by_run, _on("threads")),
 }
-

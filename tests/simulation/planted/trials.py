@@ -1,4 +1,4 @@
-"""General trials: flows in one process, in two that fight for a run, and in a fleet. None knows of a fault."""
+"""General trials: flows in one process, in two that want the same run, and in fleets."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Fleet:
         return all(row is not None and row.status.is_final for row in rows)
 
     def _look_at_rest(self, here: Here) -> None:
-        """A worker that has heard of no trouble ends for being idle only if there is nothing that it could do."""
+        """A worker that has heard of no trouble is idle only if there is nothing that it could do."""
         rows = [row for run_id in self._runs if (row := here.world.store.row(run_id)) is not None]
         if here.process.was_cut_off or any(row.lease is not None for row in rows):
             return
@@ -268,13 +268,11 @@ def _flow_trial(
 
 
 def _deploys(is_remote: bool) -> Trial:
-    return Deploys(
-        flows.deliveries(), flows.deliveries("off"), {"order": 3}, is_remote=is_remote
-    )
+    return Deploys(flows.deliveries(), flows.deliveries("off"), {"order": 3}, is_remote=is_remote)
 
 
 def _own_keys(is_remote: bool) -> Trial:
-    """An atomic flow whose effect has a key of its own making; a plain one where that is refused, as it is."""
+    """An atomic flow whose effect has a key of its own making; a plain one where that is refused."""
     try:
         flow = flows.parcels("strong", flows.own_key)
     except FlowError:
@@ -326,16 +324,17 @@ _ANSWERS = {"approve": APPROVED, "ask": 7}
 TRIALS: Mapping[str, Kind] = {
     "orders": Kind(_flow_trial(flows.orders, {"items": 3}, is_chancy=True)),
     "deliveries": Kind(_flow_trial(flows.deliveries, {"order": 3}), STEADY),
-    "approvals": Kind(
-        _flow_trial(flows.approvals, {}, answers=_ANSWERS, is_chancy=True), STEADY
-    ),
+    "approvals": Kind(_flow_trial(flows.approvals, {}, answers=_ANSWERS, is_chancy=True), STEADY),
     "rounds": Kind(_flow_trial(flows.rounds, {"topic": "bees"}), STEADY),
     "ticks": Kind(_flow_trial(partial(flows.ticks, 260), {"seen": 0}), is_long=True),
     "papers": Kind(
-        _flow_trial(flows.papers, {"topic": "bees"}, answers=dict.fromkeys(["write", "review", "publish"], APPROVED))
+        _flow_trial(
+            flows.papers, {"topic": "bees"}, answers=dict.fromkeys(["write", "review", "publish"], APPROVED)
+        )
     ),
     "sensors": Kind(_flow_trial(flows.sensors, {"place": 4})),
     "parcels": Kind(_flow_trial(flows.parcels, {"order": 5})),
+    "machines": Kind(_flow_trial(flows.machines, {"part": 2}, channel={"log": ["made"]})),
     "own keys": Kind(_own_keys),
     "contest": Kind(_flow_trial(flows.deliveries, {"order": 3}, kind=Contest), STEADY),
     "long contest": Kind(_flow_trial(_hauls, {"load": 3}, kind=Contest), STEADY),
