@@ -106,9 +106,11 @@ class FleetWorld(World):
                     runner.run(self._drive(place, here))
             except StoreError as error:
                 self.ledger.tell(f"{here.process.tag} hears: {error}")
-                here.sleep(PAUSE)
             else:
-                return
+                # What the store could not take before it stopped is for the next worker of this machine.
+                if self._clients or not here.process.machine.spooled:
+                    return
+            here.sleep(PAUSE)
 
     async def _drive(self, place: WorkerPlace, here: Here) -> None:
         name = here.process.name
