@@ -14,6 +14,7 @@ import pytest
 from everstep import Flow, Host, node, wait
 from everstep.errors import BadRequest
 from everstep.testing.simulation import ITSELF, SimulationFailed, recorded, simulate
+from everstep.testing.simulation.checks import INVARIANTS
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, Taken
 from everstep.testing.simulation.simulating import check
@@ -58,6 +59,12 @@ def test_a_death_from_a_snapshot_is_the_death_of_a_whole_world(name: str) -> Non
         assert rest.ledger.trace == whole.ledger.trace
         assert rest.ledger.taken == whole.ledger.taken == [taken]
     explorer.close()
+
+
+def test_the_page_names_every_promise_and_every_fault() -> None:
+    page = (ROOT / "docs/how-to/test-a-flow-against-every-crash.md").read_text()
+    assert [name for name, means in INVARIANTS.items() if f"| `{name}` | {means} |" not in page] == []
+    assert [fault for fault in Fault if f"`{fault.value}`" not in page] == []
 
 
 DIGESTS = """

@@ -133,7 +133,7 @@ class Runs:
             left -= _LOOK
 
     async def close(self) -> None:
-        """Stop renewing leases. The thread that does may be waiting for this loop, so it is not waited for on it."""
+        """Stop renewing leases. The thread that does may wait for this loop, which must not wait for it."""
         thread = self.keeper.close()
         if thread is not None and self._services.blocking is not None:
             thread.join()

@@ -232,7 +232,7 @@ def recursing_waits() -> AbstractContextManager[None]:
 
 
 def late_answers_count() -> AbstractContextManager[None]:
-    """A14: an answer that comes after its due time counts if nobody came by in between."""
+    """A14: an answer that comes after its due time counts if no worker came by in between."""
 
     def lenient(settled: Any) -> Any:
         def found(wait: Any, *how: Any) -> Any:

@@ -201,7 +201,7 @@ class Judge:
         self.reader = reader
         self.kept = reader.kept(world)
         self._recorded = self._when_recorded()
-        # A run that is over waits for nobody, so a lease that could not be given back may run out.
+        # A run that is over waits for no one, so a lease that could not be given back may run out.
         self._excused = {death.pid for death in self.ledger.deaths}
         self._excused |= {process.pid for process in world.processes if process.was_cut_off}
 
@@ -385,7 +385,7 @@ class Judge:
             if record.sequence <= first:
                 continue
             place = (step.path, step.visit)
-            if step.status is Status.RETRYING and step.error is not None:  # not one that somebody asked for
+            if step.status is Status.RETRYING and step.error is not None:  # not one that was asked for
                 if step.attempts <= failed.get(place, 0):
                     yield Broken("attempts", f"attempt {step.attempts} of {step.path} failed twice.")
                 failed[place] = step.attempts

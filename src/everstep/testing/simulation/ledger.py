@@ -192,7 +192,7 @@ class Ledger:
         self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
         if verdict is Verdict.ACCEPTED:
             if (commit.run_id, commit.sequence) not in self.puts:
-                # One that is there already is accepted once more whoever has the run by now.
+                # One that is there already is accepted once more, whichever process has the run by now.
                 process.hears(commit.run_id, commit.epoch, has_it=True)
             self.puts.setdefault((commit.run_id, commit.sequence), order)
             self.accepted[commit.run_id, commit.sequence, commit.checkpoint_id] = None

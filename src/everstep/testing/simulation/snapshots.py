@@ -1,7 +1,7 @@
-"""A world as it stood at one of its points, to go on from there without what led to it.
+"""A world as it stood at one of its points, to go on from there. Apart from the world, which can be without.
 
 A process that dies leaves nothing behind but what others can see. So a schedule whose first fault is a death
-needs what came before only once, however many deaths are tried. Apart from the world, which can be without.
+needs what came before only once, however many deaths are tried.
 """
 
 from __future__ import annotations

@@ -334,8 +334,8 @@ class AwaitedLine(Line):
 
 
 class RemoteLine(AwaitedLine):
-    """A store elsewhere, as those that ship with everstep are: a thread may wait for it, and what a resume reads
-    comes with the claim.
+    """A store elsewhere, as those that ship with everstep are: a thread may wait for it, and what a resume
+    reads comes with the claim.
     """
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
