@@ -35,8 +35,9 @@ from everstep.testing.simulation.world import Here, World
 from tests.acceptance.crash.flows.outages import Line
 from tests.acceptance.crash.scenarios import RUN, Bodies, Hurry, Scenario
 
-PATIENCE = 600 * SECOND
-"""How long a node waits for another's point: longer than what goes wrong keeps that away, if it comes."""
+PATIENCE = 3 * 3600 * SECOND
+"""How long a node waits for another's point: longer than what goes wrong keeps it away, if it comes. When a
+clock is set back by an hour, a pause before a retry lasts as much longer."""
 LATER = 2 * 3600 * SECOND
 """What a clock is moved on by: longer than any wait of these flows whose time is to be over by then."""
 AGAIN = 10

@@ -35,7 +35,14 @@ BY_CHANCE = 1500 if IS_SOAK else 4
 
 
 @pytest.mark.parametrize("store", ["local", "remote"])
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in NOT_SIMULATED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak) if name in EXAMPLES else name
+        for name in SCENARIOS
+        if name not in NOT_SIMULATED
+    ],
+)
 def test_a_scenario_of_the_matrix_ends_as_if_nothing_had_gone_wrong(
     name: str, store: str, quick_folder: Path
 ) -> None:
@@ -69,9 +76,9 @@ def test_every_scenario_of_the_matrix_is_simulated() -> None:
 
 
 @pytest.mark.parametrize("seconds", [5, 100])
-def test_closing_a_host_waits_for_an_effect_and_gives_the_lease_back_on_a_remote_store(seconds: int) -> None:
+def test_closing_a_host_waits_for_an_effect_whose_lease_is_given_back_on_its_loop(seconds: int) -> None:
     """It asked for that on a loop that was closed, so that the lease stayed until it ran out."""
-    world, found = World(is_remote=True), []
+    world, found = World(is_awaited=True), []
 
     @node(output="a")
     async def stop(x: int) -> int:
