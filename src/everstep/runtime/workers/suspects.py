@@ -96,11 +96,12 @@ class Suspects:
 
     async def is_alone(self) -> bool:
         """True while one is driven that has written nothing yet; once it has, it is no suspect any more."""
-        now = self._now()
-        if self._alone is not None and now - self._looked >= LOOK:
+        now, alone = self._now(), self._alone
+        if alone is not None and now - self._looked >= LOOK:
             self._looked = now
-            row = await self._services.store.run(self._alone.run_id)
-            if row is None or row.checkpoints > self._alone.checkpoints:
+            row = await self._services.store.run(alone.run_id)
+            # It may have ended while the store was asked.
+            if self._alone is alone and (row is None or row.checkpoints > alone.checkpoints):
                 self._alone = None
         return self._alone is not None
 
