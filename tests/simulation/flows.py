@@ -68,6 +68,13 @@ def ask(order: str, ctx: Context) -> str:
     return order.upper()
 
 
+@node(output="thought")
+def think(order: str, ctx: Context) -> str:
+    for part in range(3):
+        ctx.spend(usd=Decimal("0.01") * 2**part)
+    return order.upper()
+
+
 @node(output="words")
 def split(text: str) -> list[str]:
     return text.split()
@@ -127,6 +134,7 @@ SUBJECTS = {
         Flow("timed-out", [take, price, APPROVAL, charge_if_approved]), {"customer": "ada"}, {}
     ),
     "spending": Subject(Flow("spending", [take, ask], budgets={"usd": 100}), {"customer": "ada"}, {}),
+    "spending without budgets": Subject(Flow("thinking", [take, think]), {"customer": "ada"}, {}),
     "map": Subject(Flow("map", [split, measure.with_inputs(word="words").map_over("word"), add]), WORDS, {}),
     "loop": Subject(Flow("loop", [grow, is_enough], entry="grow"), {"count": 0}, {}),
     "branches": Subject(Flow("branches", [chain(parallel(go_left, go_right), meet)]), {"x": 7}, {}),

@@ -365,12 +365,14 @@ class Journal:
         self._judge(verdict)
         self._advance(record, commit, digest)
 
-    def flush_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> None:
-        """Write what is buffered from a thread, while the drive is inside user code."""
+    def flush_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> bool:
+        """Write what is buffered from a thread, while the drive is inside user code; false if it may be lost."""
         store = self._services.blocking
         assert store is not None
         if self.outbox is not None and self.outbox.kept:
-            return
+            return False
+        if not self.confirm_blocking():
+            return False
         record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
         # A run that stayed halted without a wait would be found by no worker if its owner died.
         commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
@@ -378,16 +380,28 @@ class Journal:
             if self.elsewhere is not None and (changes := self.elsewhere.take()):
                 self.elsewhere.stage(record, changes)
         except StoreError:
-            return  # nothing was put, so all of it is still to be written
+            return False  # nothing was put, so all of it is still to be written
+        self._unsure = (record, commit, digest)
+        return self.confirm_blocking()
+
+    def confirm_blocking(self) -> bool:
+        """Put what may not have gone through, from a thread; true if nothing is left in doubt."""
+        if self._unsure is None:
+            return True
+        store = self._services.blocking
+        assert store is not None
+        record, commit, digest = self._unsure
         try:
             verdict = store.put_blocking([commit])[0]
         except StoreError as error:
             if self.outbox is None and not isinstance(error, StoreUnavailable):
+                self._unsure = None
                 raise
-            self._unsure = (record, commit, digest)
-            return
+            return False
+        self._unsure = None
         self._judge(verdict)
         self._advance(record, commit, digest)
+        return True
 
     def _judge(self, verdict: Verdict) -> None:
         if verdict is _ACCEPTED:

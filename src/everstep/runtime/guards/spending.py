@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everstep.engine import decide
-from everstep.errors import LeaseLost
+from everstep.errors import LeaseLost, StoreUnavailable
 from everstep.graph.author.context import Spent
 from everstep.model.enums import Trigger
 from everstep.model.ledger import Guarded
@@ -20,6 +20,7 @@ from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.flushing import LateFlush
 from everstep.runtime.drive.invoke import Call, soon
+from everstep.runtime.outage.store_retry import outage
 
 if TYPE_CHECKING:
     from everstep.graph.author.guards import check_known
@@ -134,9 +135,21 @@ class Spending:
             if self.alone is not (alone or call):
                 return False
             trigger, about = self._record(call, amounts) or (Trigger.SPENT, None)
-            if self._journal.writes:
-                self._journal.flush_blocking(trigger, about)
+            if self._journal.writes and not self._journal.flush_blocking(trigger, about):
+                self._insist(call)
         return True
+
+    def _insist(self, call: Call) -> None:
+        """Hold a node up until what it spent is durable, for as long as an outage is waited out."""
+        services = self._services
+        for pause in outage(services.store):
+            services.system.event().wait(pause.total_seconds())
+            if self._journal.confirm_blocking():
+                return
+        raise StoreUnavailable(
+            f"the store is out of reach, and what {call.path!r} spent is not recorded yet.",
+            fix="It is, if the run goes on here; else its next attempt counts what it spends itself.",
+        )
 
     def _record(self, call: Call, amounts: dict[str, Decimal]) -> News | None:
         scope, now = call.scope, self._services.clock.now()
