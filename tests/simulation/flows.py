@@ -117,6 +117,7 @@ def meet(left: int, right: int) -> int:
 
 FIVE = [take, price, charge, pack, thank]
 APPROVAL = wait.approval("ok", context="price", timeout="1h")
+NOTIFIED = wait.approval("ok", context="price", notify="team")
 WORDS = {"text": "a bb ccc"}
 
 SUBJECTS = {
@@ -127,6 +128,11 @@ SUBJECTS = {
     ),
     "approved": Subject(
         Flow("approved", [take, price, APPROVAL, charge_if_approved], durability="strong"),
+        {"customer": "ada"},
+        {"ok": {"approved": True}},
+    ),
+    "notified": Subject(
+        Flow("notified", [take, price, NOTIFIED, charge_if_approved]),
         {"customer": "ada"},
         {"ok": {"approved": True}},
     ),

@@ -17,6 +17,7 @@ from everstep.testing.simulation import ITSELF, SimulationFailed, recorded, simu
 from everstep.testing.simulation.checks import INVARIANTS
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, Taken
+from everstep.testing.simulation.played import shown
 from everstep.testing.simulation.simulating import check
 from tests.simulation.flows import STORES, SUBJECTS, charge, take
 
@@ -169,6 +170,51 @@ def test_doubles_come_from_a_recorded_run() -> None:
     simulate(loop.flow, loop.inputs, doubles=short, schedules=5, faults=["crash"])
     with pytest.raises(SimulationFailed, match="no record of what measure#3 gave at visit 1"):
         simulate(loop.flow, {"text": "a bb ccc dddd"}, doubles=short, schedules=0)
+
+
+def test_a_flow_that_fails_by_itself_is_told_before_anything_goes_wrong() -> None:
+    five = SUBJECTS["five"]
+
+    def declined(order: str, price: int) -> str:
+        raise ConnectionError("declined")
+
+    with pytest.raises(BadRequest, match="with nothing going wrong, run 'A17' is failed: declined"):
+        simulate(five.flow, five.inputs, doubles={"charge": declined})
+    simulate(five.flow, five.inputs, doubles={"charge": declined}, ends="failed", schedules=3, faults="crash")
+    with pytest.raises(BadRequest, match="double of 'charge' is async"):
+
+        async def later(**_: object) -> str:
+            return "paid"
+
+        simulate(five.flow, five.inputs, doubles={"charge": later})
+
+
+def test_what_is_never_met_is_refused() -> None:
+    five, approved = SUBJECTS["five"], SUBJECTS["approved"]
+    with pytest.raises(BadRequest, match="no node 'okk' of flow 'approved' waits"):
+        simulate(approved.flow, approved.inputs, doubles=ITSELF, answers={"okk": {"approved": True}})
+    with pytest.raises(BadRequest, match=r"does not come to 'app\.1 after put 99"):
+        simulate(five.flow, five.inputs, doubles=ITSELF, only="app.1 after put 99: crash")
+    with pytest.raises(BadRequest, match="none of these faults can happen"):
+        simulate(five.flow, five.inputs, doubles=ITSELF, faults="torn")
+
+
+def test_an_interrupt_is_an_interrupt() -> None:
+    @node(output="x")
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Flow("interrupted", [interrupted]))
+
+
+def test_long_inputs_are_compared_to_their_end() -> None:
+    """An effect whose long input changes at its end is an effect with other inputs."""
+    long = "x" * 1000
+    assert shown({"text": long + "1"}, None) != shown({"text": long + "2"}, None)
+    assert len(shown({"text": long}, None)) < 500
+    words = {"a", "b", "c", "d"}
+    assert "set" not in shown({"text": (words, [words])}, None).replace("{'a', 'b', 'c', 'd'}", "")
 
 
 @pytest.mark.parametrize("said", ["app.1 after put 3", "app.1 after put 3: explosion", ""])

@@ -366,7 +366,7 @@ class Journal:
         self._advance(record, commit, digest)
 
     def flush_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> bool:
-        """Write what is buffered from a thread, while the drive is inside user code; false if it may be lost."""
+        """Write what is buffered from a thread, while the drive is in user code; false if it may be lost."""
         store = self._services.blocking
         assert store is not None
         if self.outbox is not None and self.outbox.kept:

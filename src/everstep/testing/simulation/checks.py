@@ -123,10 +123,7 @@ class Reader:
         self._store = cast(CheckpointStore, self._switched)
         opened = Opened(self._store, memory.artifacts, "memory:")
         self._host = _ReadingHost(opened, owns_loop=True, compress=False, encrypt=False)
-        self._loop = asyncio.new_event_loop()
-
-    def close(self) -> None:
-        self._loop.close()
+        self._loop = asyncio.AbstractEventLoop()  # type: ignore[abstract]  # nothing is ever scheduled on it
 
     def kept(self, world: World) -> dict[str, Kept]:
         """Return all that a world's store has."""
@@ -451,8 +448,12 @@ class Judge:
                     yield Broken("explain", f"{step.path} was said to be skipped, and {told.tag} called it.")
         # Of an owner that gave the run back the records cannot tell what it had begun.
         killed = {process.tag for process in self.world.processes if process.was_killed}
+        given_back = [(tag, order) for tag, order in self.ledger.released if order < told.order]
         before = {
-            b.place for b in self.ledger.bodies if b.order < told.order and b.is_effect and b.tag in killed
+            b.place
+            for b in self.ledger.bodies
+            if b.order < told.order and b.is_effect and b.tag in killed
+            if not any(tag == b.tag and order > b.order for tag, order in given_back)
         }
         expected = {step.path for step in (*said.starts, *said.pending) if step.may_repeat}
         for body in bodies:

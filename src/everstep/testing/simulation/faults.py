@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -139,6 +139,3 @@ def parse(said: str | Taken) -> Taken:
             fix='Give it as a failure prints it: "app.1 after put 3: crash".',
         )
     return Taken(label, choice)
-
-
-Reach = Callable[[str, tuple[Fault, ...]], Fault | None]

@@ -14,6 +14,7 @@ from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes, Work
 from everstep.client.sync import Host
 from everstep.errors import BadRequest
+from everstep.ports.durability import Notice, Notifier
 from everstep.ports.store import Commit
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
@@ -147,4 +148,18 @@ def host_of(process: SimProcess, opened: Opened, options: dict[str, Any]) -> Hos
 def async_host_of(process: SimProcess, opened: Opened, options: dict[str, Any]) -> SimAsyncHost:
     """Open a host for a program that awaits."""
     said = {"compress": False, "encrypt": False, "spool": SimSpool(process), **options}
+    notifiers = said.get("notifiers") or {}
+    said["notifiers"] = {alias: _through(process, notify) for alias, notify in notifiers.items()}
     return SimAsyncHost(process, opened, **said)
+
+
+def _through(process: SimProcess, notify: Notifier) -> Notifier:
+    """Return a notifier that may be down."""
+
+    def tell(notice: Notice) -> Any:
+        point = f"before notify {process.count('notify')}"
+        if process.world.reach(process, point, (*_DIES, Fault.NOTIFIER_DOWN)) is Fault.NOTIFIER_DOWN:
+            raise ConnectionError("the notifier does not answer")
+        return notify(notice)
+
+    return tell

@@ -97,7 +97,8 @@ class Hub:
         self.is_over = False
         """True once nothing more is to happen."""
         self.waits = 0
-        """How often threads have waited."""
+        """How often threads have waited, and their loops turned."""
+        self.interrupted: KeyboardInterrupt | None = None
         self.hangs = False
         """True if they have waited so often that this does not end."""
 
@@ -137,10 +138,7 @@ class Hub:
         assert thread is not None, "only simulated threads wait"
         if thread.is_over:
             raise Dead
-        self.waits += 1
-        if self.waits > MOST_WAITS:
-            self.hangs = self.is_over = True
-            self.hand_over()
+        self.count_turn()
         if until is not None:
             if self._is_next(until):
                 self.now = max(self.now, until)
@@ -150,6 +148,13 @@ class Hub:
         thread.is_ready = False
         self.hand_over()
         return thread.is_woken
+
+    def count_turn(self) -> None:
+        """Give up on a world in which threads have waited, or loops have turned, too often."""
+        self.waits += 1
+        if self.waits > MOST_WAITS:
+            self.hangs = self.is_over = True
+            self.hand_over()
 
     def _is_next(self, until: int) -> bool:
         """True if no thread could go on before a time, so that it may come at once."""
@@ -225,6 +230,10 @@ class Hub:
         elif what.token == token and not what.is_ready and not what.is_over:
             self.now = max(self.now, when)
             self._rouse(what, is_woken=False)
+
+    def interrupt(self, error: KeyboardInterrupt) -> None:
+        """Let the world end, and who runs it hear of an interrupt that no program in it has handled."""
+        self.interrupted, self.is_over = error, True
 
     def ended(self, thread: SimThread) -> None:
         """Note that a thread's work is over, and let those go on that wait for that."""

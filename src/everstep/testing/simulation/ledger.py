@@ -116,6 +116,8 @@ class Ledger:
         """Each checkpoint that a process was told of that it is kept: its run, its number and its id."""
         self.has_erased = False
         """True if a run was erased."""
+        self.released: list[tuple[str, int]] = []
+        """Which process gave a lease back, and when."""
         self.settled: list[str] = []
         """The waits that got an answer, each as often as one was taken."""
         self.spends: list[Spent] = []
@@ -157,6 +159,8 @@ class Ledger:
                 self._note_put(process, commit, verdict, order)
             return
         self.trace.append(f"{self._hub.now} {process.tag} {name} {_shown(result)}")
+        if name == "release_lease":
+            self.released.append((process.tag, order))
         if name == "claim_due":
             for row, lease in result:
                 self._note_claim(process, lease, order)

@@ -81,7 +81,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        # At least a microsecond: who waits for what rounding has left over would wait for ever.
+        least = 1 / SECOND if delay > 0 else 0.0
+        return self.call_at(self.time() + max(delay, least), callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -171,6 +173,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         try:
             while not self._is_stopping:
                 self._turn()
+                hub.count_turn()
                 if not self._ready and not self._is_stopping:
                     self._is_idle = True
                     hub.block(self._next_due())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import hashlib
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import partial, wraps
-from inspect import isasyncgen, iscoroutine
+from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction
 from types import FrameType, GeneratorType
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ SLOW = 50.0
 """Seconds that a node takes that is slow: longer than any lease it has."""
 WORK = 100
 """Microseconds that a node takes otherwise."""
+LONGEST = 400
+"""How much of what a node is given is shown; all of it is compared."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -132,6 +136,10 @@ class _Cast:
             fn = _visiting(double) if is_effect else fn  # of a recorded run only the effects are taken
         elif double is not None and double is not ITSELF:
             fn = double if callable(double) else _returning(double)
+            if iscoroutinefunction(fn) and not node.is_async:
+                raise BadRequest(
+                    f"the double of {path!r} is async, and the node is not.", fix="Give it a plain function."
+                )
         play = _play_async(fn, is_effect) if node.is_async else _play(fn, is_effect)
         return node._copy(fn=wraps(node.fn)(play))
 
@@ -184,8 +192,8 @@ def _play(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
         scene.wait(WORK / SECOND)
         try:
             returned = fn(**given)
-        except Exception:
-            scene.end()
+        except Exception as error:
+            scene.fail(error)
             raise
         if type(returned) is GeneratorType:
             return _stream(scene, returned)
@@ -207,29 +215,27 @@ def _play_async(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
         scene = _Scene.of(sys._getframe(1), given, is_effect)
         if scene is None:
             return fn(**given)
-        returned = fn(**given)
-        return _stream_async(scene, returned) if isasyncgen(returned) else _awaited(scene, returned)
+        act = partial(fn, **given)
+        return _stream_async(scene, act) if isasyncgenfunction(fn) else _awaited(scene, act)
 
     return play
 
 
-async def _awaited(scene: _Scene, returned: Any) -> Any:
+async def _awaited(scene: _Scene, act: Callable[[], Any]) -> Any:
+    await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
     try:
-        await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
-        found = await returned if iscoroutine(returned) or hasattr(returned, "__await__") else returned
-    except Exception:
-        scene.end()
+        returned = act()
+        found = await returned if isawaitable(returned) else returned
+    except Exception as error:
+        scene.fail(error)
         raise
-    finally:
-        if iscoroutine(returned):
-            returned.close()
     scene.end()
     return found
 
 
-async def _stream_async(scene: _Scene, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _stream_async(scene: _Scene, act: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
     await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
-    async for chunk in chunks:
+    async for chunk in act():
         yield chunk
         scene.reach("chunk", POSSIBLE)
     scene.end()
@@ -332,6 +338,12 @@ class _Scene:
         process, path = self._process, self._call.path
         self._world.reach(process, f"after {what} {path} {process.count(f'{what} {path}')}", possible)
 
+    def fail(self, error: Exception) -> None:
+        """Come to the end of a call that raises."""
+        said = f"{type(error).__name__}: {error}"
+        self._world.ledger.tell(f"{self._call.path} in {self._process.tag} raises {said[:200]}")
+        self.end()
+
     def end(self) -> None:
         """Come to the end of the call."""
         assert self._body is not None
@@ -358,7 +370,10 @@ def _is_well(done: asyncio.Future[None]) -> bool:
 
 def shown(given: dict[str, Any], leave_out: str | None) -> str:
     """Return what a node is given as text, which is the same under any hash seed."""
-    return ", ".join(f"{name}={_plain(value)}" for name, value in given.items() if name != leave_out)[:400]
+    text = ", ".join(f"{name}={_plain(value)}" for name, value in given.items() if name != leave_out)
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}… ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
 
 def _plain(value: Any) -> str:
@@ -366,6 +381,12 @@ def _plain(value: Any) -> str:
         return "{" + ", ".join(sorted(map(_plain, value))) + "}"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_plain(k)}: {_plain(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_plain, value)) + "]"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}({', '.join(map(_plain, value))})"
+    if isinstance(value, msgspec.Struct):
+        return (
+            f"{type(value).__name__}({', '.join(_plain(getattr(value, n)) for n in value.__struct_fields__)})"
+        )
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__}({', '.join(_plain(getattr(value, f.name)) for f in fields(value))})"
     return _ADDRESS.sub("", repr(value))

@@ -186,6 +186,9 @@ class SimProcess:
             work()
         except Dead:
             pass
+        except KeyboardInterrupt as error:
+            if not self.is_dead:
+                self.hub.interrupt(error)
         except BaseException as error:
             if not self.is_dead:
                 self.failed(thread.name, error)

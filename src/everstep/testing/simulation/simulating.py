@@ -57,6 +57,7 @@ def simulate(
     faults: Iterable[str] = tuple(Fault),
     store: Store = "local",
     deterministic: bool = True,
+    ends: Literal["completed", "failed", "cancelled"] = "completed",
     only: Iterable[str] | None = None,
 ) -> Simulated:
     """Run a flow in a simulated world against every fault at every point, then against many by chance.
@@ -68,12 +69,12 @@ def simulate(
     where there is none, the due time comes.
 
     First every fault of `faults` is tried at every point, then `schedules` that follow from `seed`. With
-    `only`, the decisions that a failure printed, and nothing else. A flow that is not `deterministic` is not
-    compared with an uninterrupted run.
+    `only`, the decisions that a failure printed, and nothing else. The uninterrupted run must end as `ends`
+    says. A flow that is not `deterministic` is not compared with it.
     """
     kinds = _kinds(faults)
     if store not in get_args(Store):
-        raise BadRequest(f"store is {store!r}.", fix='Say "local", "remote", or "sqlite" for a real file.')
+        raise BadRequest(f"store is {store!r}.", fix=f"Say one of {', '.join(get_args(Store))}.")
     trial = FlowTrial(
         flow,
         inputs,
@@ -89,7 +90,9 @@ def simulate(
     explorer = Explorer(trial, seed=seed, kinds=kinds)
     try:
         with without_collector():
-            explore(explorer, schedules, seed, None if only is None else [parse(said) for said in only])
+            check(explorer, explorer.whole)
+            _check_end(explorer, ends)
+            explore(explorer, schedules, seed, None if only is None else _decisions(only))
         counts = dict(explorer.counts)
         tried = counts.pop("schedules", 0)
         return Simulated(tried, len(explorer.points), counts, time.perf_counter() - began)
@@ -97,7 +100,31 @@ def simulate(
         explorer.close()
 
 
+def _decisions(only: Iterable[str]) -> list[Taken]:
+    return [parse(said) for said in ([only] if isinstance(only, str) else only)]
+
+
+def _check_end(explorer: Explorer, ends: str) -> None:
+    for run_id, end in explorer.ends.items():
+        if end.status.value != ends:
+            why = f": {end.error}" if end.error else ""
+            raise BadRequest(
+                f"with nothing going wrong, run {run_id!r} is {end.status.value}{why}",
+                fix=f'Mend the flow or its doubles, or say ends="{end.status.value}" if it is meant to.',
+            )
+
+
+def _check_taken(only: Iterable[Taken], tried: Tried) -> None:
+    missed = [str(taken) for taken in only if taken not in tried.taken]
+    if missed:
+        raise BadRequest(
+            f"the run does not come to {missed[0]!r}, so nothing went wrong there.",
+            fix="Give the decisions that a failure prints today: labels change with the flow.",
+        )
+
+
 def _kinds(faults: Iterable[str]) -> list[Fault]:
+    faults = [faults] if isinstance(faults, str) else faults
     try:
         return [Fault(name) for name in faults]
     except ValueError as error:
@@ -108,10 +135,16 @@ def _kinds(faults: Iterable[str]) -> list[Fault]:
 
 def explore(explorer: Explorer, schedules: int, seed: int, only: list[Taken] | None) -> None:
     """Try what is to be tried; raise for the first schedule that breaks a promise, as short as it gets."""
-    check(explorer, explorer.whole)
     if only is not None:
-        check(explorer, explorer.try_chosen(only), is_short=True)
+        tried = explorer.try_chosen(only)
+        check(explorer, tried, is_short=True)
+        _check_taken(only, tried)
         return
+    if schedules and not any(True for _ in explorer.single_faults()):
+        raise BadRequest(
+            "none of these faults can happen in this flow, so nothing would be tried.",
+            fix="Leave faults= out, or name others.",
+        )
     for taken in explorer.single_faults():
         check(explorer, explorer.try_fault(taken))
     for number in range(schedules):

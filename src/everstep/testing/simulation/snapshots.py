@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from everstep.testing.simulation.ledger import Ledger
 
-_LISTS = ("trace", "story", "bodies", "ended", "settled", "spends", "spooled", "claims")
+_LISTS = ("released", "trace", "story", "bodies", "ended", "settled", "spends", "spooled", "claims")
 """What a ledger has in order."""
 
 

@@ -19,7 +19,10 @@ from everstep.errors import (
     WaitSettled,
 )
 from everstep.graph.author.flow import Flow
+from everstep.graph.compile.plan import deep_nodes
+from everstep.model.address import plain_of
 from everstep.model.enums import Status
+from everstep.ports.durability import Notice
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
 from everstep.testing.simulation.faults import Decider
 from everstep.testing.simulation.played import Doubles, played
@@ -38,6 +41,7 @@ class End(NamedTuple):
     steps: frozenset[tuple[str, int, str]]
     digests: Mapping[str, bytes]
     values: Callable[[], dict[str, str]]
+    error: str = ""
 
 
 class Trial(Protocol):
@@ -65,7 +69,8 @@ def _end_of(kept: Kept) -> End:
     folded = kept.folded
     if folded is None:
         return End(kept.row.status, steps, {}, dict)
-    return End(kept.row.status, steps, folded.digests(), lambda: _values(kept))
+    error = folded.error.message if folded.error is not None else ""
+    return End(kept.row.status, steps, folded.digests(), lambda: _values(kept), error)
 
 
 def _values(kept: Kept) -> dict[str, str]:
@@ -103,6 +108,27 @@ def _other(found: dict[str, str], expected: dict[str, str]) -> str:
     return ""
 
 
+def _checked(flow: Flow, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return answers, each of which some node of the flow waits for."""
+    known = {path.rpartition("/")[2] for path, node in deep_nodes(flow.plan) if node.halts}
+    for name in answers:
+        if plain_of(name).rpartition("/")[2] not in known:
+            raise BadRequest(
+                f"no node {name!r} of flow {flow.name!r} waits.",
+                fix=f"There is {', '.join(sorted(known)) or 'none that does'}.",
+            )
+    return answers
+
+
+def _aliases(flow: Flow) -> list[str]:
+    """Return the notifiers that the flow's waits name."""
+    return list(dict.fromkeys(alias for _, node in deep_nodes(flow.plan) for alias in node.notifiers))
+
+
+def _say_nothing(notice: Notice) -> None:
+    """A notification is an effect, too, and this is its double."""
+
+
 class FlowTrial:
     """One run of a flow in one process, which begins anew whenever it dies, and goes on with the run."""
 
@@ -123,11 +149,12 @@ class FlowTrial:
         self.flow = played(flow, doubles)
         self._inputs = inputs
         self._channel = channel
-        self._answers = answers or {}
+        self._answers = _checked(flow, answers or {})
         self._is_remote, self._is_awaited = is_remote, is_awaited
         self._make_store = make_store
         self._is_chancy = is_chancy
-        self._options = dict(options or {})
+        silent = dict.fromkeys(_aliases(flow), _say_nothing)
+        self._options = {"notifiers": silent, **(options or {})}
 
     def world(self, seed: int, decider: Decider) -> World:
         world = World(

@@ -34,7 +34,7 @@ REBOOT = 45 * SECOND
 STALL = 90 * SECOND
 OUTAGES = {Fault.OUTAGE: 3 * SECOND, Fault.LONG_OUTAGE: 100 * SECOND}
 FULL = 20 * SECOND
-END_OF_TIME = 40 * 24 * 3600 * SECOND
+END_OF_TIME = 400 * 24 * 3600 * SECOND
 """A world that goes on for longer than this does not end."""
 MOST_LIVES = 40
 FIRST_PID = 1000
@@ -284,6 +284,8 @@ class World:
         try:
             self.hub.at(END_OF_TIME, self._give_up)
             self.hub.run()
+            if self.hub.interrupted is not None:
+                raise self.hub.interrupted
             if self.hub.hangs:
                 raise NeverEnds("threads wait again and again, and nothing comes of it.")
             if self._open:
@@ -297,7 +299,7 @@ class World:
                 process.free()
 
     def _give_up(self) -> None:
-        raise NeverEnds(f"after 40 days {', '.join(sorted(self._open))} has not ended.")
+        raise NeverEnds(f"after 400 days {', '.join(sorted(self._open))} has not ended.")
 
     def close(self) -> None:
         """Free the store and what was driven, which others may look at until then."""
