@@ -15,8 +15,11 @@ from everstep.testing.simulation.process import SimProcess
 
 LEASE = 10
 """Seconds: short, so that little time passes until the run of a dead owner goes on."""
-OLD_NAMES = {"bill": "charge"}
-"""What nodes of the new version were called before."""
+PIECES = 3
+RENAMED = {"charge": "bill", "pack": "wrap"}
+"""What nodes are called in the new version: one that is tried again, and a map."""
+OLD_NAMES = {new: old for old, new in RENAMED.items()} | {f"wrap#{k}": f"pack#{k}" for k in range(PIECES)}
+"""What the steps of the new version were called before."""
 UNANSWERED = -1
 """What a question gives that was not answered in time."""
 
@@ -39,12 +42,15 @@ def flow(name: str, nodes: Any, mode: Any, *, on_store_failure: Any = "required"
 
 
 def orders(*, is_new: bool = False) -> Flow:
-    """Charged with a retry, packed piece by piece, shipped. Its new version calls the charging otherwise."""
+    """Charged with a retry, packed piece by piece, shipped. Its new version has other names for two."""
 
     def charge(ctx: Context, price: int) -> int:
         if ctx.attempt == 1:
             raise ConnectionError("try again")
         return price + 1
+
+    def split(price: int) -> list[int]:
+        return [price + k for k in range(PIECES)]
 
     def pack(piece: int) -> int:
         return piece * 2
@@ -53,11 +59,13 @@ def orders(*, is_new: bool = False) -> Flow:
     nodes = [
         Node(lambda x: 10 * x + 3, name="price", inputs=["x"], output="price"),
         effect("bill" if is_new else "charge", ["price"], "receipt", charge, retry=retry),
-        Node(lambda price: [price, price + 1, price + 2], name="split", inputs=["price"], output="pieces"),
-        effect("pack", [], "packed", pack).map_over("piece").with_inputs(piece="pieces"),
+        Node(split, output="pieces"),
+        effect("wrap" if is_new else "pack", [], "packed", pack)
+        .map_over("piece")
+        .with_inputs(piece="pieces"),
         effect("ship", ["receipt", "packed"], "parcel", lambda receipt, packed: [receipt, *packed]),
     ]
-    migrations = [migrate.rename_node(old, new) for new, old in OLD_NAMES.items()] if is_new else []
+    migrations = [migrate.rename_node(old, new) for old, new in RENAMED.items()] if is_new else []
     return flow("orders", nodes, "strong", version="2" if is_new else "1", migrations=migrations)
 
 

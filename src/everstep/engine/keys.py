@@ -9,6 +9,9 @@ from typing import Any
 from everstep.errors import BadRequest
 from everstep.graph.author.node import Node
 
+_NAMES = "@"
+"""What the names that an inner flow began with are told by; no name has it, and no automatic key."""
+
 
 def automatic_key(run_id: str, path: str, visit: int) -> str:
     """Return the key of one visit: a hash of the run that executes it, the node's path and the visit."""
@@ -49,6 +52,33 @@ def _own_key(node: Node, run_id: str, path: str, visit: int, inputs: Mapping[str
     if not isinstance(key, str) or not key:
         raise BadRequest(f"the idempotency_key function of node {node.name!r} returned {key!r}, not text.")
     return key
+
+
+def names_text(names: Mapping[str, str]) -> str | None:
+    """Return what stands as the key of an inner flow under way: which nodes had other names when it began.
+
+    Names are by today's paths without visits, such as `wrap` or `wrap/charge`. An inner flow has no key of
+    its own, for it is not called; what is inside makes its keys with these names.
+    """
+    return _NAMES + " ".join(f"{path}={old}" for path, old in names.items()) if names else None
+
+
+def names_in(text: str | None) -> dict[str, str]:
+    """Return the names that an inner flow under way began with; none in a key as 0.1.0 wrote it."""
+    if text is None or not text.startswith(_NAMES):
+        return {}
+    return dict(pair.split("=") for pair in text.removeprefix(_NAMES).split(" "))
+
+
+def path_of_keys(path: str, names: Mapping[str, str]) -> str:
+    """Return a path as keys are made of it: with the names that the inner flow around it began with."""
+    parts: list[str] = []
+    plain = ""
+    for segment in path.split("/"):
+        name = segment.partition("#")[0].partition("@")[0]
+        plain = f"{plain}/{name}" if plain else name
+        parts.append(names.get(plain, name) + segment[len(name) :])
+    return "/".join(parts)
 
 
 def must_announce(node: Node) -> bool:

@@ -12,6 +12,7 @@ from itertools import repeat
 
 from everstep.engine.books import Books
 from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take
+from everstep.engine.keys import names_in, path_of_keys
 from everstep.engine.readiness import oldest, ready
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.errors import StateCorrupted
@@ -301,12 +302,20 @@ class RunState(Scope):
             pending += [path_of(i) for i in scope.due]
         return FlowFrontier(tuple(done), tuple(pending))
 
+    def path_of_keys(self, path: str) -> str:
+        """Return the path of a node inside an inner flow as its keys are made of it."""
+        i, _ = self._item_of(self, path.partition("/")[0], path)
+        names = names_in(self.keys.get(i))
+        return path_of_keys(path, names) if names else path
+
     def idempotency(self) -> IdempotencyState:
         """Say which keys are used up and which are to be used again."""
         shown = [s for s in self.scopes() if not s.is_hidden]
         return IdempotencyState(
             consumed={s.path_of(i): [key] for s in shown for i, key in s.consumed.items()},
-            pending={s.path_of(i): key for s in shown for i, key in s.keys.items()},
+            pending={
+                s.path_of(i): key for s in shown for i, key in s.keys.items() if i not in s.plan.children
+            },
         )
 
     def counters(self) -> Counters:

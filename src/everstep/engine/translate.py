@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everstep.engine.fold import activate
-from everstep.engine.keys import automatic_key
+from everstep.engine.keys import automatic_key, names_in, names_text
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.author.node import Node
@@ -80,10 +80,22 @@ class _Translator:
                 changes["stream"] = _replace(
                     node.stream, {"reads": self._reads(node.stream.reads, within, new if is_item else scope)}
                 )
-            if node.key is None and node.is_due and new != path and now.idempotency_key == "auto":
-                # It may have been tried under its old name; another key would do it to the world twice.
-                changes["key"] = automatic_key(self._key_run, path, node.visits + 1)
+            if not scope and not is_item:
+                changes["key"] = self._key(path, node, place, now)
             yield new, _replace(node, changes)
+
+    def _key(self, path: str, node: NodeState, place: RenamedScope, now: Node) -> str | None:
+        """Return the key of a node of the outermost flow; one inside makes its own with the names kept here.
+
+        What is due may have been tried under its old name; another key would do it to the world twice. Of an
+        inner flow nothing need be recorded by then: which of its items have begun, only a dead process knew.
+        """
+        if path in place.children:
+            is_flow = now.inner is not None or now.over is not None
+            return names_text(_began_as(path, node, place)) if is_flow and node.is_due else None
+        if node.key is None and node.is_due and now.name != path and now.idempotency_key == "auto":
+            return automatic_key(self._key_run, path, node.visits + 1)
+        return node.key
 
     def _opened(self, kept: SerializedState) -> Iterator[tuple[str, OpenedState]]:
         for path, visit in kept.opened.items():
@@ -106,6 +118,13 @@ class _Translator:
             before, after = self._bumps.get(f"{scope}/{new}" if scope else new, (0, 0))
             told[new] = after if version == before else version
         return told
+
+
+def _began_as(path: str, node: NodeState, place: RenamedScope) -> dict[str, str]:
+    """Return the nodes in an inner flow under way that had other names when it began, itself included."""
+    before = names_in(node.key)
+    names = ((new, before.get(old, old.rpartition("/")[2])) for old, new in place.paths_in(path))
+    return {new: name for new, name in names if name != new.rpartition("/")[2]}
 
 
 def _replace(struct: Any, changes: dict[str, Any]) -> Any:

@@ -31,6 +31,18 @@ class RenamedScope:
         """Return what a node was called."""
         return next((old for old, name in self.nodes.items() if name == new), None)
 
+    def paths_in(self, old: str) -> Iterator[tuple[str, str]]:
+        """Yield the path of a node and of all that is kept inside it, as it was and as it is now."""
+        new = self.nodes[old]
+        if new is None:
+            return
+        yield old, new
+        if old in self.children:
+            inside = self.children[old]
+            for name in inside.nodes:
+                for was, now in inside.paths_in(name):
+                    yield f"{old}/{was}", f"{new}/{now}"
+
     def shape(self, old: str) -> dict[str, Any]:
         """Return the shape of a node in the words of the new plan, without what is inside it."""
         shape = {**self.plan.nodes[self.plan.index[old]].describe(), "name": self.nodes[old]}

@@ -294,11 +294,14 @@ class Preparer:
         call.key = scope.keys.get(i)
         if call.key is not None:
             return
+        path = call.path
+        if scope.parent is not None and self._state.keys:
+            path = self._state.path_of_keys(path)
         try:
             call.key = declared_key(
                 call.node,
                 journal.key_run,
-                call.path,
+                path,
                 call.visit,
                 call.kwargs,
                 fork=self._state.key_run,

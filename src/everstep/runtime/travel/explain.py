@@ -295,7 +295,7 @@ async def _planned(
         (scope.prefix, i)
         for scope in state.scopes()
         for i in scope.due
-        if scope.attempts[i] or i in scope.keys
+        if scope.attempts[i] or (i in scope.keys and i not in scope.plan.children)
     }
     # The same code as a resume finds out what starts first, on a copy and without listeners.
     quiet = copy(services)
@@ -320,7 +320,7 @@ async def _planned(
         started = (due.scope.prefix, due.i) in tried
         if not is_announced:
             started = started or is_taken_over or row.status.is_final
-        planned = _plan(due, key_run, may_have_started=started)
+        planned = _plan(due, state, key_run, may_have_started=started)
         if only_chooses(*due, planned.visit):
             return msgspec.structs.replace(planned, only_chooses=True)
         return planned
@@ -345,12 +345,12 @@ def _is_called(scope: Scope, i: int, again: Collection[str]) -> bool:
     return step is None or (step.wait is not None and step.wait.wait_id in again)
 
 
-def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
+def _plan(due: _Due, state: RunState, key_run: str, *, may_have_started: bool) -> Planned:
     scope, i = due
     node, path, visit = scope.plan.nodes[i], scope.path_of(i), scope.visits[i] + 1
-    key = scope.keys.get(i)
+    key = scope.keys.get(i) if i not in scope.plan.children else None
     if key is None and node.idempotency_key == "auto":
-        key = automatic_key(key_run, path, visit)
+        key = automatic_key(key_run, path if scope is state else state.path_of_keys(path), visit)
     stream = scope.streams.get(i)
     return Planned(
         chunks=stream.chunks if stream is not None else 0,
