@@ -331,13 +331,17 @@ class Runs:
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
+        asked = self._services.clock.monotonic()
         taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
+        self.keeper.keep(taken.lease, flow.durability.lease_ttl, asked)
         try:
             row = taken.row or await self.reader.row(row.run_id)
         except BaseException:
+            self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)
             raise
         if _is_over(row, start, reopens=reopens):
+            self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
         return row, taken

@@ -120,11 +120,15 @@ class LeaseKeeper:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def keep(self, lease: Lease, ttl: timedelta) -> None:
-        """Begin to renew the lease of a run that was claimed, whenever its drive begins."""
+    def keep(self, lease: Lease, ttl: timedelta, asked: float | None = None) -> None:
+        """Begin to renew the lease of a run that was claimed, whenever its drive begins.
+
+        It lasts from when it was `asked` for: the reply may be late, as the process may have been suspended.
+        """
         with self._changed:
             if self._kept(lease) is None:
-                self._held[lease.owner] = held = _Held(lease, ttl, _NotYet(), self._clock.monotonic())
+                since = self._clock.monotonic() if asked is None else asked
+                self._held[lease.owner] = held = _Held(lease, ttl, _NotYet(), since)
                 self._awake(held.due)
 
     def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:

@@ -108,11 +108,12 @@ class Suspects:
     async def take(self) -> tuple[RunRow, Lease] | None:
         """Claim the next suspect for an owner that drives nothing else; none if there is none."""
         for one in self._due():
+            asked = self._now()
             taken = await self._takeover.succeed(one.lease, one.ttl, self._services.ids.new_id())
             del self._waiting[one.row.run_id]
             self._keeper.drop_unbegun(one.lease)
             if taken is not None:
-                self._keeper.keep(taken[1], one.ttl)
+                self._keeper.keep(taken[1], one.ttl, asked)
                 self._alone, self._looked = taken[0], self._now()
                 self._last_turn, self.had_turn = self._now(), True
                 return taken

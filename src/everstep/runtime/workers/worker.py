@@ -312,9 +312,11 @@ class Worker:
             return made[-1]
 
         try:
+            asked = self._services.clock.monotonic()
             for row, lease in await self._takeover.found(ttl):
-                self._begin(row, lease, ttl)
+                self._begin(row, lease, ttl, asked)
                 await self._services.take([row.run_id])
+            asked = self._services.clock.monotonic()
             claimed = await self._services.store.claim_due(
                 flows=flows,
                 new_owner=new_owner,
@@ -335,7 +337,7 @@ class Worker:
             self._weather.broke("claim", error)
             return None
         for row, lease in claimed:
-            self._begin(row, lease, ttl)
+            self._begin(row, lease, ttl, asked)
         await self._services.take([row.run_id for row, _ in claimed])
         return len(claimed)
 
@@ -380,9 +382,9 @@ class Worker:
             del self._unfit[run_id]
         return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
 
-    def _begin(self, row: RunRow, lease: Lease, ttl: timedelta) -> None:
+    def _begin(self, row: RunRow, lease: Lease, ttl: timedelta, asked: float) -> None:
         # From now on, as other runs may hold this thread for long before it has its first turn.
-        self._runs.keeper.keep(lease, ttl)
+        self._runs.keeper.keep(lease, ttl, asked)
         self.stats.claimed += 1
         self._busy_at = self._services.clock.monotonic()
         durability = self._known[row.flow_id, row.flow_hash].durability
@@ -580,9 +582,10 @@ class Worker:
                     self._left_orphans.add(held.owner)
                     continue
                 ttl = self._known[key].durability.lease_ttl
+                asked = self._services.clock.monotonic()
                 taken = await self._takeover.succeed(held, ttl, self._new_owner())
                 if taken is not None:
-                    self._begin(*taken, ttl)
+                    self._begin(*taken, ttl, asked)
                     await self._services.take([row.run_id])
         except StoreError as error:
             self._weather.broke("dead owners", error)
