@@ -32,7 +32,6 @@ IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
 CASES, SCHEDULES = (12_000, 8) if IS_SOAK else (40, 2)
 RUNS = ("A", "B")
-OUTAGES = frozenset({Fault.OUTAGE, Fault.LONG_OUTAGE})
 SLOW_CLOCK = Fault.CLOCK_BACK
 """Left out of local stores: times on one machine go by its clock, and an hour of it costs seconds of ours."""
 
@@ -139,9 +138,7 @@ def explorers(store: str) -> Iterator[Explorer]:
     is_remote = store == "remote"
     for seed in range(SEED * 1_000_003, SEED * 1_000_003 + CASES):
         case = Sampler(seed).case()
-        # A node that reads a channel value which is kept aside while the store is away fails with that.
-        left_out = OUTAGES if DURABILITIES[case.durability].blob_threshold == 1 else frozenset()
-        kinds = [f for f in Fault if f not in left_out and (is_remote or f is not SLOW_CLOCK)]
+        kinds = [f for f in Fault if is_remote or f is not SLOW_CLOCK]
         explorer = Explorer(RandomTrial(case, is_remote=is_remote), seed=seed, kinds=kinds)
         try:
             yield explorer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.engine import decide
@@ -24,6 +24,7 @@ from everstep.errors import (
     LeaseLost,
     RunCancelled,
     StoreError,
+    StoreUnavailable,
     ValueNotStorable,
 )
 from everstep.graph.author.flow import Flow
@@ -39,7 +40,7 @@ from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import BREATH, Pauses, Rest
-from everstep.runtime.drive.values import Slot, write_aside
+from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 from everstep.runtime.guards.spending import Spending
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Drive:
         self._read_plan(run.flow)
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
+        self._unread: ValueOutOfReach | None = None
+        """What a call could not read that is to be made again."""
         self.failure: ErrorInfo | None = run.state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
@@ -216,6 +219,8 @@ class Drive:
         while self.failure is None:
             if rest.stop is not None:
                 await self._heed(rest.stop)
+            if self._unread is not None:
+                await self._until_readable(self._unread)
             if self._guards is not None and self._guards.is_shared:
                 await self._guards.look()
             ready = self._pick()
@@ -245,6 +250,21 @@ class Drive:
                 await self._take_answers()
             if self._finished and (writing := self._absorb()) is not None:
                 await writing
+
+    async def _until_readable(self, unread: ValueOutOfReach) -> None:
+        """Wait for a value as long as this drive waits for a store, then give up, and keep what was done."""
+        self._unread, self._awaiting = None, asyncio.current_task()
+        try:
+            await self._read_again(unread)
+        except StoreUnavailable:
+            await self._keep_finished()  # the records may be elsewhere, and in reach
+            raise
+        finally:
+            self._awaiting = None
+
+    async def _read_again(self, unread: ValueOutOfReach) -> None:
+        read = partial(self._services.system.to_thread, unread.read_again)
+        await self._journal.persist(read, failed=unread)
 
     async def _take_answers(self) -> bool:
         """Let the visits whose waits are settled go on; false if there are none."""
@@ -619,7 +639,12 @@ class Drive:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
         if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
             await self._services.time.hear()  # what it waits for may be due some time from now
-        drafts = self._read(call)
+        try:
+            drafts = self._read(call)
+        except ValueOutOfReach as unread:  # it changes a value of the channel that lies aside
+            call.scope.hold()
+            await self._read_again(unread)
+            return await self._given_by(call)
         if drafts is None:
             return None
         if len(drafts) > 1:
@@ -640,6 +665,11 @@ class Drive:
         if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
             self._run.desk.release(call)
             return None
+        if call.error is not None and self._space.was_out_of_reach and not scope.ended:
+            unread = out_of_reach(call.error, self._space)
+            if unread is not None:
+                self._leave_unmade(call, unread)
+                return None
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
             self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
@@ -660,6 +690,19 @@ class Drive:
             changes = draft_asked(call, self._space, self._state, self._run.desk)
             drafts = drafts + changes if call.error is None else changes
         return drafts
+
+    def _leave_unmade(self, call: Call, unread: ValueOutOfReach) -> None:
+        """Leave a node as one that never reported: it is called again, with the same key and inputs."""
+        if call.stream is not None:
+            self._streams.keep_rest(call)
+        self._run.desk.release(call)
+        call.scope.running.discard(call.index)
+        self._unread = unread
+        around: Scope | None = call.scope
+        while around is not None:
+            if around.error is not None:  # it failed meanwhile, and waited only for this call to end
+                self._inner.end_if_at_rest(around)
+            around = around.parent
 
     async def _put_aside(self, call: Call, drafts: tuple[Slot, ...]) -> bool:
         """Keep the large values of a call as artifacts; false if one is too large and fails it."""

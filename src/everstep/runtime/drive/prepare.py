@@ -20,7 +20,7 @@ from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, call_anywhere, give_context, soon
-from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.drive.values import ValueOutOfReach, ValueSpace
 from everstep.runtime.guards.spending import Spending
 
 if TYPE_CHECKING:
@@ -154,7 +154,10 @@ class Preparer:
         node = scope.plan.nodes[i]
         if self._missed or not node.is_simple:
             return None
-        call = self._arguments.call_of(scope, i, node)
+        try:
+            call = self._arguments.call_of(scope, i, node)
+        except ValueOutOfReach as error:
+            return self.failed_call(scope, i, error)
         if node.context_param is not None:
             self._give_context(call, call.visit)
         return call
@@ -162,8 +165,13 @@ class Preparer:
     async def prepare(self, scope: Scope, i: int, begin_stream: Callable[[Call], str | None]) -> Call:
         """Gather a node's arguments and key. What led to an effect is durable by now."""
         node = scope.plan.nodes[i]
-        lost = await self.make_up(scope, i) if self._missed else None
-        call = self._arguments.call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
+        try:
+            lost = await self.make_up(scope, i) if self._missed else None
+            call = (
+                self._arguments.call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
+            )
+        except ValueOutOfReach as error:
+            call = self.failed_call(scope, i, error)
         is_unknown = i in scope.begun
         if node.idempotency_key is not None and call.error is None:
             await self._find_key(call)

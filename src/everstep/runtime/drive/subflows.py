@@ -11,7 +11,7 @@ import msgspec
 from everstep.engine import decide, meetings
 from everstep.engine.fold import enter, is_parked
 from everstep.engine.scope import OpenedVisit, Scope
-from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
+from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError, StoreUnavailable
 from everstep.graph.author.node import Node
 from everstep.graph.compile.loops import bits
 from everstep.graph.compile.plan import Child
@@ -217,6 +217,8 @@ class Inner:
         if error is None and child.is_atomic:
             try:
                 drafts = self._kept_of(scope, parent.plan.nodes[i], child, is_kept=not parent.is_hidden)
+            except StoreUnavailable:
+                raise  # no item is to blame: the run stops here, and goes on from its records
             except EverstepError as refused:
                 error = describe_error(refused)
         over = child.over

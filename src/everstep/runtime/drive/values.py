@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -18,7 +19,7 @@ from everstep.codec.growth import Shadow, copy_containers
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain, plain_bytes
 from everstep.engine.scope import Scope
-from everstep.errors import StateCorrupted, ValueNotStorable, ValueUnreadable
+from everstep.errors import StateCorrupted, StoreUnavailable, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import CHANNEL, KEPT, STREAM, ArtifactRef, Written
@@ -106,6 +107,15 @@ def slot_of(written: Written, payload: bytes | None, live: Any = _GONE) -> Slot:
 Area = dict[str, Slot]
 
 
+class ValueOutOfReach(StoreUnavailable):
+    """A value that lies beside the records could not be read now. No node is to blame that wanted it."""
+
+    def __init__(self, error: StoreUnavailable, space: ValueSpace, read_again: Callable[[], object]) -> None:
+        super().__init__(error.message, fix=error.fix, **error.details)
+        self.space = space
+        self.read_again = read_again
+
+
 class ValueSpace:
     """The slots of one run."""
 
@@ -136,6 +146,8 @@ class ValueSpace:
         """What the names of the chunks of streams under way begin with."""
         self.lists: dict[str, tuple[list[Any], ...]] = {}
         """What open maps go over, decoded once, by what the names of their values begin with."""
+        self.was_out_of_reach = False
+        """True if a value that lies aside could not be read at some time."""
 
     def area(self, prefix: str) -> Area:
         """Return the values of a flow, by local name."""
@@ -475,7 +487,11 @@ class ValueSpace:
     def _fetch(self, name: str, ref: ArtifactRef) -> bytes:
         if self._blobs is None:
             raise StateCorrupted(f"value {name!r} is an artifact, and this host has no artifact store.")
-        stored = self._blobs.get_checkpoint_blob(ref)
+        try:
+            stored = self._blobs.get_checkpoint_blob(ref)
+        except StoreUnavailable as error:
+            self.was_out_of_reach = True
+            raise ValueOutOfReach(error, self, partial(self._fetch, name, ref)) from error
         if len(stored) < len(HEADER) or sha256(body_of(stored, name)).hexdigest() != ref.checksum:
             raise StateCorrupted(f"the artifact of value {name!r} was altered: {ref.key}.")
         return stored
@@ -571,6 +587,21 @@ class ValueSpace:
         self.size += merged.cost - slot.cost
         slot.cost = merged.cost
         return whole
+
+
+def out_of_reach(error: BaseException, space: ValueSpace) -> ValueOutOfReach | None:
+    """Return the read of a value of this run that failed, if that is what an exception comes of."""
+    behind, seen = [error], set[int]()
+    while behind:
+        each = behind.pop()
+        if isinstance(each, ValueOutOfReach) and each.space is space:
+            return each
+        if id(each) not in seen:
+            seen.add(id(each))
+            before = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+            group = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            behind += [*group, before] if before is not None else group
+    return None
 
 
 def _is_missed(slot: Slot) -> bool:
