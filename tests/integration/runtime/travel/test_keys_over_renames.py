@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stores("memory", "sqlite")
 
 
 class Bank:
-    """Pays, and then dies with whoever asked for it, the first times."""
+    """Pays, and the first times interrupts the process after it."""
 
     def __init__(self, deaths: int = 1) -> None:
         self.deaths = deaths
