@@ -403,6 +403,15 @@ class Journal:
         self._advance(record, commit, digest)
         return True
 
+    def wait_until_sure(self) -> bool:
+        """Hold this thread up until nothing is in doubt, for as long as an outage is waited out."""
+        services = self._services
+        for pause in outage(services.store):
+            services.system.event().wait(pause.total_seconds())
+            if self.confirm_blocking():
+                return True
+        return False
+
     def _judge(self, verdict: Verdict) -> None:
         if verdict is _ACCEPTED:
             return

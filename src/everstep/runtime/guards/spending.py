@@ -20,7 +20,6 @@ from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.flushing import LateFlush
 from everstep.runtime.drive.invoke import Call, soon
-from everstep.runtime.outage.store_retry import outage
 
 if TYPE_CHECKING:
     from everstep.graph.author.guards import check_known
@@ -141,11 +140,8 @@ class Spending:
 
     def _insist(self, call: Call) -> None:
         """Hold a node up until what it spent is durable, for as long as an outage is waited out."""
-        services = self._services
-        for pause in outage(services.store):
-            services.system.event().wait(pause.total_seconds())
-            if self._journal.confirm_blocking():
-                return
+        if self._journal.wait_until_sure():
+            return
         raise StoreUnavailable(
             f"the store is out of reach, and what {call.path!r} spent is not recorded yet.",
             fix="It is, if the run goes on here; else its next attempt counts what it spends itself.",

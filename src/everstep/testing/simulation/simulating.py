@@ -110,7 +110,7 @@ def _check_end(explorer: Explorer, ends: str) -> None:
             why = f": {end.error}" if end.error else ""
             raise BadRequest(
                 f"with nothing going wrong, run {run_id!r} is {end.status.value}{why}",
-                fix=f'Mend the flow or its doubles, or say ends="{end.status.value}" if it is meant to.',
+                fix=f'Correct the flow or its doubles, or say ends="{end.status.value}" if it is meant to.',
             )
 
 
