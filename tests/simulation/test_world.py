@@ -24,7 +24,8 @@ from tests.simulation.flows import STORES, SUBJECTS, charge, take
 ROOT = Path(__file__).resolve().parents[2]
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0"))
-BY_CHANCE = 3000 if IS_SOAK else 10
+BY_CHANCE = 24_000 if IS_SOAK else 10
+"""With all flows and stores a million schedules, if it is to be long."""
 
 
 @pytest.fixture(scope="module", autouse=True)
