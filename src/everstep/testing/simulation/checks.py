@@ -446,14 +446,14 @@ class Judge:
             for visit in range(1, step.visits + 1):
                 if step.of_items is None and (step.path, visit) in again and step.path not in said.remade:
                     yield Broken("explain", f"{step.path} was said to be skipped, and {told.tag} called it.")
-        # Of an owner that gave the run back the records cannot tell what it had begun.
+        # Once a run was given back, by who made the effect or a later owner, its records cannot tell what was
+        # begun before.
         killed = {process.tag for process in self.world.processes if process.was_killed}
-        given_back = [(tag, order) for tag, order in self.ledger.released if order < told.order]
+        given_back = max((order for _, order in self.ledger.released if order < told.order), default=0)
         before = {
             b.place
             for b in self.ledger.bodies
-            if b.order < told.order and b.is_effect and b.tag in killed
-            if not any(tag == b.tag and order > b.order for tag, order in given_back)
+            if given_back < b.order < told.order and b.is_effect and b.tag in killed
         }
         expected = {step.path for step in (*said.starts, *said.pending) if step.may_repeat}
         for body in bodies:

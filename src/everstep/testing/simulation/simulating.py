@@ -16,7 +16,7 @@ from everstep.testing.simulation.faults import Fault, Taken, parse
 from everstep.testing.simulation.played import Doubles
 from everstep.testing.simulation.sqlite import SqliteShared
 from everstep.testing.simulation.story import told
-from everstep.testing.simulation.trial import FlowTrial
+from everstep.testing.simulation.trial import FlowTrial, check_answers
 
 Store = Literal["local", "remote", "awaited", "sqlite"]
 
@@ -75,6 +75,7 @@ def simulate(
     kinds = _kinds(faults)
     if store not in get_args(Store):
         raise BadRequest(f"store is {store!r}.", fix=f"Say one of {', '.join(get_args(Store))}.")
+    check_answers(flow, answers or {})
     trial = FlowTrial(
         flow,
         inputs,

@@ -108,16 +108,20 @@ def _other(found: dict[str, str], expected: dict[str, str]) -> str:
     return ""
 
 
-def _checked(flow: Flow, answers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return answers, each of which some node of the flow waits for."""
-    known = {path.rpartition("/")[2] for path, node in deep_nodes(flow.plan) if node.halts}
+def check_answers(flow: Flow, answers: Mapping[str, Any]) -> None:
+    """Raise for an answer that no node of the flow waits for, itself or because a guard holds it."""
+    is_guarded = bool(flow.budgets or flow.breakers)
+    known = {
+        path.rpartition("/")[2]
+        for path, node in deep_nodes(flow.plan)
+        if node.halts or node.announces or is_guarded
+    }
     for name in answers:
         if plain_of(name).rpartition("/")[2] not in known:
             raise BadRequest(
                 f"no node {name!r} of flow {flow.name!r} waits.",
                 fix=f"There is {', '.join(sorted(known)) or 'none that does'}.",
             )
-    return answers
 
 
 def _aliases(flow: Flow) -> list[str]:
@@ -149,7 +153,7 @@ class FlowTrial:
         self.flow = played(flow, doubles)
         self._inputs = inputs
         self._channel = channel
-        self._answers = _checked(flow, answers or {})
+        self._answers = answers or {}
         self._is_remote, self._is_awaited = is_remote, is_awaited
         self._make_store = make_store
         self._is_chancy = is_chancy
