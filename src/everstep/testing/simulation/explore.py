@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -147,8 +148,10 @@ def _tried(seed: int, world: World, broken: list[Broken]) -> Tried:
 def without_collector() -> Iterator[None]:
     """Let garbage be collected in large sweeps: it is the same work in far fewer rounds."""
     was_on, is_frozen = gc.isenabled(), gc.get_freeze_count() > 0
-    if not is_frozen:  # what others have frozen stays so: to thaw it would make all that they do slower
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # what others left open is not for us to report
         gc.collect()
+    if not is_frozen:  # what others have frozen stays so: to thaw it would make all that they do slower
         gc.freeze()  # what is there already is not looked at again and again
     gc.disable()
     try:
