@@ -464,6 +464,8 @@ class Drive:
             await self._make(call)
         finally:
             self._spending.go_on()
+        if self._spending.gave_up is not None:
+            raise self._spending.gave_up
 
     async def _make(self, call: Call) -> None:
         """Make a call that is async or may spend."""

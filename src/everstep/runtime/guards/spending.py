@@ -53,6 +53,8 @@ class Spending:
         self._thread = self._services.system.thread_id()
         self._is_over = False
         self._waiting: set[Future[None]] = set()
+        self.gave_up: StoreUnavailable | None = None
+        """Why the drive stops, if what a node spent could not be kept: no outage is the failure of a node."""
         self.alone: Call | None = None
         """The call that the drive makes itself, and does nothing meanwhile."""
         may_write = run.services.blocking is not None and run.journal.outbox is None
@@ -142,10 +144,11 @@ class Spending:
         """Hold a node up until what it spent is durable, for as long as an outage is waited out."""
         if self._journal.wait_until_sure():
             return
-        raise StoreUnavailable(
-            f"the store is out of reach, and what {call.path!r} spent is not recorded yet.",
-            fix="It is, if the run goes on here; else its next attempt counts what it spends itself.",
+        self.gave_up = StoreUnavailable(
+            f"the store is out of reach, and what {call.path!r} spent is not recorded.",
+            fix="Resume it when the store is back: the node is called again, and counts what it spends.",
         )
+        raise self.gave_up
 
     def _record(self, call: Call, amounts: dict[str, Decimal]) -> News | None:
         scope, now = call.scope, self._services.clock.now()
