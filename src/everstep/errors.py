@@ -166,6 +166,14 @@ class NodeTimeout(EverstepError, TimeoutError):
     code = "node.timeout"
 
 
+class StepFailed(EverstepError):
+    code = "step.failed"
+
+
+class StepChanged(EverstepError):
+    code = "step.changed"
+
+
 class ProbeFailed(EverstepError):
     code = "node.probe_failed"
 
@@ -275,6 +283,18 @@ class KeyUnavailable(ValueUnreadable):
 
 class ValueLeftOut(ValueUnreadable):
     code = "value.left_out"
+
+
+class RunEnded(EverstepError):
+    code = "run.ended"
+    exit_code = 2
+    http_status = 409
+
+
+class InboxFull(EverstepError):
+    code = "inbox.full"
+    exit_code = 2
+    http_status = 409
 
 
 class WaitNotFound(EverstepError):

@@ -26,12 +26,16 @@ MANY_REQUESTS = {
 }
 """Tests with hundreds of requests that depend on no server: buckets in memory and in a folder pass them by
 default on the same code, and the crash matrix interrupts runs on S3 at any write."""
-FOR_LATER = {"test_s3.py": CROWDS | MANY_REQUESTS, "test_files.py": CROWDS}
+MANY_WAITS = {
+    "test_one_event_settles_a_thousand_waits_in_a_moment",
+    "test_random_schedules_lose_no_signal_and_give_none_twice",
+}
+FOR_LATER = {"test_s3.py": CROWDS | MANY_REQUESTS | MANY_WAITS, "test_files.py": CROWDS}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    unknown = [name for name in CROWDS | MANY_REQUESTS if not hasattr(StoreConformance, name)]
+    unknown = [name for name in CROWDS | MANY_REQUESTS | MANY_WAITS if not hasattr(StoreConformance, name)]
     assert not unknown, f"no test is called {', '.join(unknown)}"
     for item in items:
         if getattr(item, "originalname", "") in FOR_LATER.get(item.path.name, ()):

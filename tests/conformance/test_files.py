@@ -20,7 +20,15 @@ class TestFiles(StoreConformance):
         return StoreKit(
             lambda: open_store(url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True),
+            Capabilities(
+                durable=True,
+                single_writer=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
+            ),
         )
 
 
@@ -37,7 +45,14 @@ class TestNetworkFiles(StoreConformance):
             lambda: open_store(url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
             ),
             open_at=lambda other: open_store(url, other),
         )

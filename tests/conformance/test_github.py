@@ -14,7 +14,7 @@ from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
 from everstep.testing.conformance.buckets import Open
 from everstep.testing.conformance.clients import TwoClients
-from everstep.testing.conformance.leases import Fencing, Leases, Signals
+from everstep.testing.conformance.leases import Fencing, Leases, StopRequests
 from everstep.testing.conformance.records import Atomicity, LostReplies
 from everstep.testing.conformance.waits import Settling
 
@@ -46,6 +46,8 @@ class Kit:
                 recodes=True,
                 retains=True,
                 restores=True,
+                has_inbox=True,
+                has_events=True,
                 rationed=True,
             ),
             open_at=lambda other: open_store(github_url, other),
@@ -53,7 +55,7 @@ class Kit:
         )
 
 
-class TestGithub(Kit, Atomicity, LostReplies, Leases, Fencing, Signals, TwoClients, Settling):
+class TestGithub(Kit, Atomicity, LostReplies, Leases, Fencing, StopRequests, TwoClients, Settling):
     """Who may write, and what a lost reply does."""
 
 

@@ -23,5 +23,13 @@ class TestObjects(StoreConformance):
         return StoreKit(
             opened,
             clock,
-            Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True),
+            Capabilities(
+                durable=True,
+                single_writer=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
+            ),
         )

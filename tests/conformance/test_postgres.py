@@ -19,7 +19,15 @@ class TestPostgres(StoreConformance):
             lambda: open_store(postgres_url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
+                live=True,
             ),
             open_at=lambda other: open_store(postgres_url, other),
             most=10_000 if os.environ.get("EVERSTEP_SOAK") == "1" else 1_000,

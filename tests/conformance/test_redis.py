@@ -17,7 +17,15 @@ class TestRedis(StoreConformance):
             lambda: open_store(redis_url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
+                live=True,
             ),
             open_at=lambda other: open_store(redis_url, other),
         )

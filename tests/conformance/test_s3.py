@@ -29,7 +29,14 @@ class TestS3(StoreConformance):
             lambda: open_store(s3_url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
             ),
             open_at=lambda other: open_store(s3_url, other),
         )

@@ -17,6 +17,13 @@ class TestSqlite(StoreConformance):
         clock = ManualClock()
         url = f"sqlite:///{tmp_path}/runs.db"
         capabilities = Capabilities(
-            durable=True, single_writer=True, recodes=True, retains=True, restores=True
+            durable=True,
+            single_writer=True,
+            recodes=True,
+            retains=True,
+            restores=True,
+            has_inbox=True,
+            has_events=True,
+            live=True,
         )
         return StoreKit(lambda: open_store(url, clock), clock, capabilities)

@@ -14,14 +14,18 @@ from everstep.codec.chain import Codecs
 from everstep.codec.payload import AES_GCM, FORMAT, HEADER, body_of, layers_of
 from everstep.errors import EverstepError, KeyUnavailable, StateCorrupted
 from everstep.model.acts import Act
-from everstep.model.waits import SettledBy, WaitRow
+from everstep.model.waits import EVENT_KIND, LISTENING, SIGNAL_KIND, SettledBy, WaitRow
 
 _details = msgspec.json.Decoder(dict[str, Any])
 _answers = msgspec.json.Decoder()
 _acts = msgspec.json.Decoder(Act)
 DETAILS = b"details"
 ANSWER = b"answer"
-SIGNAL = b"signal"
+STOP = b"signal"
+INBOX = b"inbox"
+EVENT = b"event"
+EVENTS = "@events"
+"""What the values of events are bound to, as they are for any wait that they match."""
 DUE = "due_at"
 FIRED = "fired"
 """What encrypted details say of the time of a wait besides the column, which others can write."""
@@ -29,6 +33,60 @@ TOKEN = "token"
 """What the details of a wait call the notes of its token."""
 _SKEW = timedelta(minutes=1)
 """By how much the clocks of a store and of a host may differ."""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A signal or an event as it is kept: what was sent, by whom, and under which id."""
+
+    id: str
+    name: str
+    value: Any = None
+    act: Act | None = None
+
+
+_messages = msgspec.json.Decoder(Message)
+
+
+def close_signal(codecs: Codecs, run_id: str, message: Message) -> bytes:
+    """Return a signal as the store keeps it, in the inbox and as the answer of a wait."""
+    return close_note(codecs, run_id, INBOX, msgspec.json.encode(message))
+
+
+def open_signal(codecs: Codecs, run_id: str, note: bytes) -> Message:
+    """Return a signal as it was sent; `StateCorrupted` if it was altered, or another run's."""
+    return _message(run_id, _plain_signal(codecs, run_id, note))
+
+
+def _plain_signal(codecs: Codecs, run_id: str, note: bytes) -> bytes:
+    if codecs.encrypts and not _is_closed(note) and not codecs.believes_plain_answers:
+        raise StateCorrupted(f"a signal of run {run_id!r} is not encrypted, and this host has keys.")
+    return _open(codecs, run_id, INBOX, note)
+
+
+def _message(run_id: str, note: bytes) -> Message:
+    try:
+        return _messages.decode(note)
+    except msgspec.DecodeError as error:
+        raise StateCorrupted(f"a signal of run {run_id!r} was altered: {error}.") from error
+
+
+def close_event(codecs: Codecs, message: Message) -> bytes:
+    """Return an event as the store keeps it, by itself and as the answer of waits."""
+    return close_note(codecs, EVENTS, EVENT, msgspec.json.encode(message))
+
+
+def message_of(row: WaitRow) -> Message | None:
+    """Return what settled a wait for a signal or an event, of a row that was opened; none of others."""
+    if row.kind not in LISTENING or row.answer is None:
+        return None
+    return _messages.decode(row.answer)
+
+
+def _place_of_answer(row: WaitRow) -> tuple[str, bytes]:
+    """Return what the answer of a wait is bound to: its own id, or that for which the value was sent."""
+    if row.kind == SIGNAL_KIND:
+        return row.run_id, INBOX
+    return (EVENTS, EVENT) if row.kind == EVENT_KIND else (row.wait_id, ANSWER)
 
 
 def close_note(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
@@ -39,7 +97,7 @@ def close_note(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
 def open_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
     """Return a wait with what is asked and the answer as JSON."""
     details = _open(codecs, row.wait_id, DETAILS, row.details)
-    answer = None if row.answer is None else _open(codecs, row.wait_id, ANSWER, row.answer)
+    answer = None if row.answer is None else _open(codecs, *_place_of_answer(row), row.answer)
     _check(row.wait_id, details, answer)
     if (details, answer) == (row.details, row.answer):
         return row
@@ -133,25 +191,35 @@ def look_at_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
 
 def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None:
     """Return what a store keeps of a wait encrypted with the active key; none if it is already."""
-    notes = [(DETAILS, row.details)] + ([] if row.answer is None else [(ANSWER, row.answer)])
-    if all(_is_closed(note) and codecs.is_current(note, row.wait_id) for _, note in notes):
+    place, what = _place_of_answer(row)
+    notes = [(row.wait_id, row.details)] + ([] if row.answer is None else [(place, row.answer)])
+    if all(_is_closed(note) and codecs.is_current(note, bound) for bound, note in notes):
         return None
     if row.answer is not None and _is_closed(row.details) and not _is_closed(row.answer):
         raise StateCorrupted(f"the answer of wait {row.wait_id} is not encrypted, though its question is.")
     plain = open_wait(codecs, row)
-    answer = None if plain.answer is None else close_note(codecs, row.wait_id, ANSWER, plain.answer)
+    answer = None if plain.answer is None else close_note(codecs, place, what, plain.answer)
     return close_note(codecs, row.wait_id, DETAILS, plain.details), answer
 
 
+def signal_anew(codecs: Codecs, run_id: str, note: bytes) -> bytes | None:
+    """Return what a store keeps of a signal encrypted with the active key; none if it is already."""
+    if _is_closed(note) and codecs.is_current(note, run_id):
+        return None
+    plain = _plain_signal(codecs, run_id, note)
+    _message(run_id, plain)
+    return close_note(codecs, run_id, INBOX, plain)
+
+
 def close_act(codecs: Codecs, run_id: str, act: Act) -> bytes:
-    """Return who left a signal as the store keeps it."""
-    return close_note(codecs, run_id, SIGNAL, msgspec.json.encode(act))
+    """Return who asked a run to stop as the store keeps it."""
+    return close_note(codecs, run_id, STOP, msgspec.json.encode(act))
 
 
 def look_at_act(codecs: Codecs, run_id: str, note: bytes) -> Act | None:
-    """Return who left a signal; none if that cannot be read here, as the signal counts all the same."""
+    """Return who asked a run to stop; none if that cannot be read here: the request counts all the same."""
     try:
-        return _acts.decode(_open(codecs, run_id, SIGNAL, note))
+        return _acts.decode(_open(codecs, run_id, STOP, note))
     except (EverstepError, msgspec.DecodeError, ValueError):
         return None
 
@@ -175,6 +243,11 @@ def _open(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
     if AES_GCM not in [layer.codec for layer in layers_of(note, where)[0][-1:]] and not codecs.requires_key:
         raise StateCorrupted(f"{where} was altered.")  # what is not encrypted is kept as it is
     return bytes(body_of(codecs.open(note, wait_id, what, where, None), where))
+
+
+def is_plain(note: bytes) -> bool:
+    """True if what a store keeps beside a chain is JSON as it is."""
+    return not _is_closed(note)
 
 
 def _is_closed(note: bytes) -> bool:

@@ -20,6 +20,7 @@ from msgspec.structs import force_setattr, replace
 
 from everstep.codec.payload import LEFT_OUT, body_of
 from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.enums import ValueForm
 from everstep.model.records import SCHEMA_VERSION, CheckpointRecord, Stored, Written
 from everstep.model.shapes import understood
 
@@ -35,6 +36,7 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     notes: list[bytes] = []
 
 
+_WHOLE = ValueForm.WHOLE
 LOST = b"\xc1"
 """What a store gives for a record that is gone or cannot be read: no record."""
 _PAYLOADS, _NOTES = 4, 5
@@ -212,7 +214,8 @@ def _version_of(body: bytes) -> int | None:
 
 def check_values(opened: OpenRecord, where: str) -> None:
     """Raise `StateCorrupted` unless every inline payload is there with the digest that the header names."""
-    inline = [w for w in opened.record.writes() if w.is_inline]
+    writes = opened.record.writes()
+    inline = [w for w in writes if (w.form is _WHOLE and w.artifact is None) or w.is_inline]
     if len(inline) != len(opened.payloads):
         raise StateCorrupted(f"{where} does not hold the values it names.")
     for write, payload in zip(inline, opened.payloads, strict=True):

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from everstep.model.records import RESULT
+
 _SEGMENT = r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
 
 
@@ -20,10 +22,13 @@ class Segment(NamedTuple):
     name: str
     visit: int | None = None
     item: int | None = None
+    turn: int | None = None
+    """Which visit of that item, if it is not the last node on the way: durable calls of an item have it."""
 
     def __str__(self) -> str:
         visit = "" if self.visit is None else f"@{self.visit}"
-        return self.name + visit + ("" if self.item is None else f"#{self.item}")
+        turn = "" if self.turn is None else f"@{self.turn}"
+        return self.name + visit + ("" if self.item is None else f"#{self.item}") + turn
 
 
 class Address(NamedTuple):
@@ -39,8 +44,12 @@ class Address(NamedTuple):
         found = [re.fullmatch(_SEGMENT, part) for part in text.split("/")]
         segments, turn = [], None
         for match in found:
-            if match is None or turn is not None:
+            if match is None:
                 return None
+            if turn is not None:
+                if match["name"][0] != RESULT:
+                    return None
+                segments[-1] = segments[-1]._replace(turn=turn)
             visit, item, turn = (_number(match[key]) for key in ("visit", "item", "turn"))
             if turn is not None and item is None:
                 return None
@@ -52,7 +61,7 @@ class Address(NamedTuple):
         """Return the address of a recorded step in full: `rag@1/inner@2`."""
         read = cls.parse(path)
         assert read is not None, path
-        whole = [Segment(s.name, s.visit or 1, s.item) for s in read.segments]
+        whole = [Segment(s.name, s.visit or 1, s.item, s.turn) for s in read.segments]
         if whole[-1].item is not None:
             return cls(tuple(whole), visit)
         whole[-1] = Segment(whole[-1].name, visit)
@@ -69,7 +78,10 @@ class Address(NamedTuple):
             len(self.segments) == len(other.segments)
             and (self.visit is None or self.visit == other.visit)
             and all(
-                mine.name == its.name and mine.item == its.item and (mine.visit or its.visit) == its.visit
+                mine.name == its.name
+                and mine.item == its.item
+                and (mine.visit or its.visit) == its.visit
+                and (mine.turn or its.turn) == its.turn
                 for mine, its in zip(self.segments, other.segments, strict=True)
             )
         )
@@ -152,7 +164,7 @@ def find(steps: Iterable[tuple[str, int]], wanted: str) -> tuple[str, int] | Non
             continue
         whole = Address.of(path, visit)
         if address.covers(whole):
-            other = tuple(s.visit for s in whole.segments), whole.visit or 0
+            other = tuple((s.visit or 0, s.turn or 0) for s in whole.segments), whole.visit or 0
             if found is None or other >= key:
                 key, found = other, (path, visit)
     return found

@@ -69,7 +69,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     run_id: str
     what: str
-    """`value`, `token` or `answer`."""
+    """`value`, `token`, `answer` or `signal`."""
     name: str
     """Of a value its name, otherwise the id of the wait."""
 

@@ -68,8 +68,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     status: Status | None = None
     """The run's new status, when this put changes it. A final one, and `halted`, also give the lease back."""
     admission: Admission | None = None
-    ignores_signal: bool = False
-    """True for the put that answers a signal; any other is refused while one is waiting."""
+    answers_stop: bool = False
+    """True for the put that answers a stop request; any other is refused while one is waiting."""
     ended_at: datetime | None = None
     waits: tuple[WaitRow, ...] = ()
     """Waits that this put opens."""
@@ -79,11 +79,15 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """The run goes on with another version of its flow."""
     hurries: bool = False
     """True if it can be kept elsewhere, so that a store that is busy should rather say so soon."""
+    taken: tuple[str, ...] = ()
+    """Signals whose values are in the record: they are taken with this put."""
+    pairs: bool = False
+    """True if it opens or closes a wait for signals: those that are free settle what is open."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = self.waits or self.closed or self.adopts is not None
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
         return self.status is None and self.admission is None and not has_rows
 
 
@@ -97,13 +101,15 @@ class Verdict(StrEnum):
     """The run is no longer at the commit's base; of a fork: the base is not there, or was trimmed."""
     FENCED = "fenced"
     """A newer lease exists."""
-    SIGNALLED = "signalled"
+    STOP_REQUESTED = "signalled"  # the word of functions and scripts that earlier releases call
     """The run was asked to stop; handle that first."""
     UNKNOWN_RUN = "unknown_run"
     """There is no such run; of a fork: no such parent."""
 
 
-class Signal(StrEnum):
+class StopRequest(StrEnum):
+    """What the owner of a run is asked to do with it instead of going on."""
+
     CANCEL = "cancel"
 
 
@@ -137,7 +143,8 @@ class RunRow(Traits, frozen=True):
     """The sequence of the newest record."""
     lease: Lease | None
     """The lease as last claimed, void or not; none once it was given back."""
-    signal: Signal | None = None
+    stop_request: StopRequest | None = msgspec.field(default=None, name="signal")
+    """What is asked of its owner. Stores keep it as `signal`, which earlier releases read."""
     acked_at: datetime | None = None
     forked_at: int | None = None
     """The sequence of the parent's checkpoint that this run goes on from, if it is a fork."""

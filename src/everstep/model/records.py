@@ -28,11 +28,24 @@ FORK = "@fork"
 A fork is made without folding the chain, so these writes have version 0: the one after the newest. Its key is
 the run whose id goes into idempotency keys from here on; none leaves them as they were."""
 
+INBOX = "@inbox"
+"""The path of the pseudo-step that takes signals into values of the flow: its writes are what they became."""
+
 WAIT = "@wait/"
 """What the names of a wait's request begin with: `@wait/ID/request`."""
 
 STREAM = "@stream/"
 """What the names of a stream's chunks begin with while it is under way: `@stream/ID/chunks`."""
+
+UNIT = "@unit/"
+"""What the names of what durable calls gave begin with while their node is under way:
+`@unit/agent@2/$search@1`."""
+
+RESULT = "$"
+"""What the step of a durable call names its result; the last segment of its path begins with it, too."""
+
+WAITED = b"wait"
+"""What the step of an answer that is taken inside a node has in place of a digest of arguments."""
 
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
@@ -47,6 +60,28 @@ GUARDS = "@guards"
 
 KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
+
+
+def unit_of(path: str) -> tuple[str, int, str] | None:
+    """Return the node, the visit and the last segment of the path of a durable call; none of another path.
+
+    `rag@2#7/agent`, 3 and `$search` for `rag@2#7/agent@3/$search`.
+    """
+    head, _, name = path.rpartition("/")
+    if name[:1] != RESULT:
+        return None
+    around, slash, last = head.rpartition("/")
+    node, mark, item = last.partition("#")
+    if mark:
+        item, _, visit = item.partition("@")
+        return f"{around}{slash}{node}#{item}", int(visit or 1), name
+    node, _, visit = node.partition("@")
+    return around + slash + node, int(visit or 1), name
+
+
+def visit_path(path: str, visit: int) -> str:
+    """Return what the paths inside a visit begin with, less the slash: `agent@2`."""
+    return f"{path}@{visit}" if visit > 1 else path
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -148,6 +183,42 @@ class StreamAt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of each value that it streams from."""
 
 
+class UnitFacts(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short("arguments=a is_brief=b is_fresh=f changed=c unasked=u"),
+):
+    """What a step says of durable calls: its own of one, or of those of its node."""
+
+    arguments: bytes = b""
+    """Of a call: a digest of the arguments that can be stored."""
+    is_brief: bool = False
+    """Of a call: true if its result counts in this attempt at its node only."""
+    is_fresh: bool = False
+    """Of a failed attempt at a node: true if the next one begins without the calls that are recorded."""
+    changed: tuple[str, ...] = ()
+    """Calls taken from the records though their arguments differ, such as `$search@1`; each is told once."""
+    unasked: tuple[str, ...] = ()
+    """Of a node's last step: recorded calls that the attempt which ended it did not ask for."""
+
+
+class UnitAt(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short("status=s attempts=a arguments=d is_brief=b error=x retry_at=y"),
+):
+    """How a durable call of a visit under way stands."""
+
+    status: Status = Status.COMPLETED
+    attempts: int = 1
+    arguments: bytes = b""
+    is_brief: bool = False
+    error: ErrorInfo | None = None
+    retry_at: datetime | None = None
+
+
 class StepRecord(
     Stored,
     frozen=True,
@@ -156,7 +227,7 @@ class StepRecord(
     rename=_short(
         "path=p visit=v status=s attempts=a reads=r writes=w decision=d key=k error=x retry_at=y "
         "started_at=b ended_at=e items=i queued=q task=t goto=g ends=f wait=h stream=m outcome=o "
-        "unknown=u spent=c guards=l again=n act=j"
+        "unknown=u spent=c guards=l again=n act=j unit=z"
     ),
 ):
     """One visit of the run to a node, or what is known of one under way.
@@ -208,12 +279,16 @@ class StepRecord(
     """Of a fork: the gates that choose again, by path, each with what it had chosen."""
     act: Act | None = None
     """Who gave the answer that it takes, and why."""
+    unit: UnitFacts | None = None
+    """What it says of durable calls, if it is one or its node made some."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
         if name[0] == "@" or self.path[0] == "@":
             return name
         head, slash, last = self.path.rpartition("/")
+        if last[0] == RESULT:
+            return f"{UNIT}{self.path}@{self.visit}"
         return f"{self.path}/{name}" if "#" in last else head + slash + name
 
 
@@ -240,7 +315,7 @@ class NodeState(
     rename=_short(
         "visits=v status=s attempts=a reads=r chosen=c retry_at=y key=k consumed=o is_due=d "
         "round=n arrived=e won=w lost=l has_fired=f winners=i begun=b wait=h since=g task=t "
-        "stream=m"
+        "stream=m units=u began_as=p"
     ),
 ):
     """Where a run stands with one node: the fold of its steps."""
@@ -281,6 +356,10 @@ class NodeState(
     """The queued task that it answers."""
     stream: StreamAt | None = None
     """How far the stream of the visit under way has come."""
+    units: dict[str, UnitAt] | None = None
+    """The durable calls of the visit under way, such as `$search@1`."""
+    began_as: str = ""
+    """The path that their keys are made of, if the node was renamed since."""
 
 
 class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,10 +18,11 @@ class Retry:
 
     `on` limits it to these exceptions; any other fails the step at once. The pause before attempt n+1 is
     `first * factor ** (n - 1)`, at most `most` (a minute, or `first` if that is longer);
-    `jitter` spreads it by up to that share either way.
+    `jitter` spreads it by up to that share either way. Another attempt at a node keeps the durable calls that
+    are recorded; `units="fresh"` makes it begin without them.
     """
 
-    __slots__ = ("factor", "first", "jitter", "most", "on", "times")
+    __slots__ = ("factor", "first", "jitter", "most", "on", "times", "units")
 
     def __init__(
         self,
@@ -32,8 +33,12 @@ class Retry:
         most: Span | None = None,
         jitter: float = 0.5,
         on: type[BaseException] | Iterable[type[BaseException]] = Exception,
+        units: Literal["keep", "fresh"] = "keep",
     ) -> None:
         self.times = times
+        self.units = units
+        if units not in ("keep", "fresh"):
+            raise BadRequest(f"retry units is {units!r}.", fix="Use keep or fresh.")
         self.first = _pause(first, "first")
         self.factor = factor
         self.most = max(60.0, self.first) if most is None else _pause(most, "most")

@@ -1,4 +1,4 @@
-"""What a run halts for, and what settles it."""
+"""What a run halts for and what settles it: answers, the clock, and the signals that it is sent."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -6,10 +6,16 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from everstep.errors import BadRequest
+
 UNSAID: Final = object()
 """Stands for a value that was not given."""
 SETTLE: Final = "settle"
 """The kind of the wait with which an operator says what became of an effect."""
+SIGNAL_KIND: Final = "signal"
+EVENT_KIND: Final = "event"
+LISTENING: Final = (SIGNAL_KIND, EVENT_KIND)
+"""Kinds of waits that are settled by what is sent to a run, or published, not by an answer."""
 TIME_TO_TELL = timedelta(seconds=30)
 """Grace period before a sweep sends the notification."""
 
@@ -42,6 +48,8 @@ class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):
     """The alias of the scheduler that keeps its time; empty for the store's own."""
     guard: str = ""
     """What holds the node back, such as `budget:usd`; empty if the node itself waits."""
+    unit: str = ""
+    """The place in the node that waits, such as `$ok@1`: it is answered there, not in place of the node."""
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +96,8 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     settled_by: SettledBy | None = None
     answer: bytes | None = None
     """JSON; none if the clock settled it."""
+    topic: str | None = None
+    """What settles it without being told of this wait: a signal of its run by name, or an event by fields."""
 
     def is_ripe(self, now: datetime) -> bool:
         """True if its run can go on: it has its answer, or its time by the store's clock is over."""
@@ -135,3 +145,74 @@ class TokenConfig(msgspec.Struct, frozen=True, kw_only=True):
     single_use: bool = True
     metadata: dict[str, Any] | None = None
     """JSON, such as for whom it was made; kept and shown with the wait until it has another token."""
+
+
+MOST_UNTAKEN: Final = 10_000
+"""So many signals may wait in one run's inbox."""
+LONGEST_NAME: Final = 200
+"""Characters of the name and of the id of a signal, or of an event."""
+_SIGNAL = "signal:"
+
+
+class Reducer(StrEnum):
+    """How a value of a flow takes in the signals of its name."""
+
+    APPEND = "append"
+    """Each becomes the last item of a list."""
+    REPLACE = "replace"
+    """The newest is the value."""
+    ADD = "add"
+    """Each is added to a number."""
+
+    def reduce(self, name: str, current: Any, signals: list[Any]) -> Any:
+        """Return what signals make of a value, which is none if there is none yet; changes neither."""
+        if self is Reducer.REPLACE:
+            return signals[-1]
+        if self is Reducer.APPEND:
+            if current is not None and not isinstance(current, list):
+                raise BadRequest(f"{name!r} is no list: signals are appended to it.", fix="Make it one.")
+            return [*(current or ()), *signals]
+        for one in (current or 0, *signals):
+            if isinstance(one, bool) or not isinstance(one, int | float):
+                raise BadRequest(f"{one!r:.60} is no number to be added to {name!r}.", fix="Send a number.")
+        return sum(signals, current or 0)
+
+
+class SignalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal as a store keeps it, beside the chain of its run."""
+
+    signal_id: str
+    """Given by the sender: the same one is the same signal for as long as the run is there."""
+    name: str
+    value: bytes | None
+    """JSON, with who sent it; none once it was taken, as the chain has it then."""
+    sent_at: datetime
+    number: int = 0
+    """Counts the signals of its run in the order in which the store took them."""
+    wait_id: str | None = None
+    """The wait that it has settled. Once that is closed and the signal was not taken, it is free again."""
+    taken_at: int | None = None
+    """The sequence of the put that took it."""
+
+
+class Sending(StrEnum):
+    """What a store did with a signal."""
+
+    SENT = "sent"
+    SAME = "same"
+    """It was there already, taken or not; nothing was changed."""
+    FULL = "full"
+    """Refused: too many wait to be taken."""
+    ENDED = "ended"
+    """Refused: its run has ended."""
+    UNKNOWN_RUN = "unknown_run"
+
+
+def topic_of_signal(name: str) -> str:
+    """Return what a wait for this signal of its run listens for."""
+    return _SIGNAL + name
+
+
+def signal_in(topic: str | None) -> str | None:
+    """Return the name of the signal that a wait listens for; none if it is for something else."""
+    return topic.removeprefix(_SIGNAL) if topic is not None and topic.startswith(_SIGNAL) else None

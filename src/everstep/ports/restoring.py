@@ -10,7 +10,7 @@ import msgspec
 
 from everstep.errors import StoreError
 from everstep.model.records import ArtifactRef
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 
 EPOCHS_OF_A_LIFE = 1 << 20
@@ -31,6 +31,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """All its waits, the oldest first, closed ones too."""
     blueprints: tuple[tuple[str, bytes], ...]
     """The structures that the run went by, by their hashes, the oldest first."""
+    inbox: tuple[SignalRow, ...] = ()
+    """Its signals by their numbers, those that were taken too."""
+    had: tuple[tuple[str, str], ...] = ()
+    """Which events its nodes had, as paths and ids: none has one twice, wherever the run goes on."""
 
     @property
     def head(self) -> StoredRecord:
@@ -79,8 +83,8 @@ class RestoringStore(Protocol):
         """Keep a whole run durably and in one go, or nothing of it.
 
         It is then as if it had been put here: without a lease, and the newest in listings. Its
-        row, signal, mark for repair, waits with tokens and answers stay as they are. `judge_there` says what
-        one that is there already means, so the call may be repeated. `StoreError` if a wait's id
+        row, stop request, mark for repair, waits with tokens and answers stay as they are. `judge_there`
+        says what one that is there already means, so the call may be repeated. `StoreError` if a wait's id
         or token is another's here. A run that was erased here may come back, at an
         epoch that it never had: an owner which slept meanwhile is fenced.
         """

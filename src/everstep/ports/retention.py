@@ -31,13 +31,13 @@ class RetainingStore(Protocol):
     """
 
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        """Remove a run with its records, waits, tokens and signals, and leave a tombstone.
+        """Remove a run with its records, waits, tokens and stop requests, and leave a tombstone.
 
         Only while its newest record has the sequence `head`, no lease of it holds by the store's clock, no
         run goes on from it and it is not pinned: judged in the same act, in the order of `Erasure`.
 
         From then on there is no such run: it has no row, no records and no waits, is in no listing, cannot be
-        claimed, signalled or put to, and nothing can be forked from it. Its id stays taken: an admission
+        claimed, asked to stop or put to, and nothing can be forked from it. Its id stays taken: an admission
         under it is `Verdict.EXISTS`, also one that was accepted before. A listing that is continued from it
         goes on as if it were there. Artifacts are left alone: runs share them.
         """

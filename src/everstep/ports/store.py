@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from everstep.model.commits import (
     Adoption,
     Commit,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     Traits,
     Verdict,
@@ -43,7 +43,7 @@ __all__ = [
     "ResumingStore",
     "RunFilter",
     "RunRow",
-    "Signal",
+    "StopRequest",
     "StoredRecord",
     "StreamedBlobs",
     "TakenUp",
@@ -142,6 +142,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `RestoringStore`: whole runs of other stores can be put into it."""
     rationed: bool = False
     """It is a `RationedStore`: while it takes no more calls, what was synced on this machine counts."""
+    live: bool = False
+    """It is a `LiveStore`: what nodes emit can be followed from other processes."""
+    has_inbox: bool = False
+    """It is an `InboxStore`: signals can be sent to its runs."""
+    has_events: bool = False
+    """It is an `EventStore`: waits can be for events."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 
@@ -192,7 +198,7 @@ class CheckpointStore(Protocol):
         """
 
     async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        """Prolong these leases; in place of one that was not prolonged, why: fenced, or signalled to stop."""
+        """Prolong these leases; in place of one that was not prolonged, why: fenced, or asked to stop."""
 
     async def release_lease(self, lease: Lease) -> None:
         """Give a lease back; does nothing if it is no longer ours."""
@@ -209,11 +215,11 @@ class CheckpointStore(Protocol):
         Only those of runs of this flow, by their hashes; one that became known later is newer, and left out.
         """
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
-        """Leave a signal for the run's owner, with a note on who wants it; false if the run has ended."""
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+        """Ask the run's owner to stop, with a note on who wants it; false if the run has ended."""
 
-    async def signal_note(self, run_id: str) -> bytes | None:
-        """Return the note of the newest signal that was not handled yet."""
+    async def stop_note(self, run_id: str) -> bytes | None:
+        """Return the note of the newest stop request that was not handled yet."""
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
@@ -262,7 +268,7 @@ class CheckpointStore(Protocol):
         """Claim due runs of these flows, in one go.
 
         A flow is named with its hash. Those runs are: halted with a wait that is settled or due, running
-        without a lease that holds, and unfinished with an unhandled signal; none that was set aside.
+        without a lease that holds, and unfinished with an unhandled stop request; none that was set aside.
         Waits that are due are settled on the way. `engine.claims` says which come first: the highest
         priority, flows and groups in turn, the longest due.
 
@@ -378,6 +384,22 @@ class BlockingStore(Protocol):
         """Keep what a worker says of itself, from where leases are prolonged."""
 
 
+def is_resuming(store: object) -> TypeGuard[ResumingStore]:
+    """True of a `ResumingStore`."""
+    return _has_calls(store, ResumingStore)
+
+
+def is_blocking(store: object) -> TypeGuard[BlockingStore]:
+    """True of a `BlockingStore`."""
+    return _has_calls(store, BlockingStore)
+
+
+def _has_calls(store: object, protocol: type) -> bool:
+    """Say what `isinstance` says, which looks at the protocol anew each time; of a class it is remembered."""
+    kind = type(store)
+    return issubclass(kind, protocol) or (hasattr(kind, "__getattr__") and isinstance(store, protocol))
+
+
 @runtime_checkable
 class RationedStore(Protocol):
     """A store that takes only so many calls in a while."""
@@ -413,6 +435,14 @@ class RecodedWait(msgspec.Struct, frozen=True):
     was: tuple[bytes, bytes | None]
     details: bytes
     answer: bytes | None
+
+
+class RecodedSignal(msgspec.Struct, frozen=True):
+    """Other bytes for a signal that says the same: its value encrypted anew."""
+
+    number: int
+    was: bytes
+    value: bytes
 
 
 @runtime_checkable

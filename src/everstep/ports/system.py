@@ -59,6 +59,17 @@ def uptime(clock: Clock) -> float | None:
     return None if getattr(clock, "is_manual", False) else clock.monotonic()
 
 
+def wait_until(clock: Clock, system: System, at: datetime) -> None:
+    """Hold this thread up until `now()` has reached `at`, or as much time has passed as there was to go."""
+    own = getattr(clock, "wait_until", None)
+    if own is not None:
+        own(at)
+        return
+    left = (at - clock.now()).total_seconds()
+    if left > 0:
+        system.event().wait(left)
+
+
 class Ids(Protocol):
     def new_id(self) -> str:
         """Return a UUID4 as text."""

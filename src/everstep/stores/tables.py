@@ -20,7 +20,7 @@ import msgspec
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow
 from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 
@@ -143,11 +143,18 @@ def _reading(column: Column, read: Converts) -> Convert:
     return read.get(kind, to_time if kind is datetime else _same)
 
 
-RUNS = RowTable(RunRow, without=("checkpoints", "lease"), named={"group": "run_group"}, blank=("group",))
+RUNS = RowTable(
+    RunRow,
+    without=("checkpoints", "lease"),
+    named={"group": "run_group", "stop_request": "signal"},
+    blank=("group",),
+)
 """Besides these a run has the columns of its lease. Its newest sequence is that of its newest record."""
 WAITS = RowTable(WaitRow, without=("run_id",))
 """Besides these a wait has the key of its run."""
 TOMBSTONES = RowTable(Tombstone)
+SIGNALS = RowTable(SignalRow)
+"""Besides these a signal has the key of its run."""
 
 
 class Held(NamedTuple):

@@ -21,7 +21,8 @@ class Threads:
         self._most = most
         self._name = name
         self._pool: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
+        self._pid = 0
+        """Of the process that made it."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do some work on a thread."""

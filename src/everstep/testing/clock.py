@@ -65,6 +65,14 @@ class ManualClock:
                 if sleeper in self._sleepers:
                     self._sleepers.remove(sleeper)
 
+    def wait_until(self, at: datetime) -> None:
+        """Hold this thread up until the time was moved to `at`; with `auto`, move it there."""
+        with self._changed:
+            if self.auto:
+                self._move_to(max(at, self._now))
+            while self._now < at:  # it may be moved by who does not hold the lock
+                self._changed.wait(0.02)
+
     def wait_for_sleepers(self, count: int = 1, *, patience: float = 10.0) -> None:
         """Block until that many are asleep, for at most `patience` real seconds."""
         with self._changed:

@@ -22,13 +22,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.ports.events import EventRow, EventStore
+from everstep.ports.inbox import InboxStore
+from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
 from everstep.ports.store import (
@@ -39,11 +42,12 @@ from everstep.ports.store import (
     Commit,
     Counts,
     Recoded,
+    RecodedSignal,
     RecodedWait,
     RecodingStore,
     RunFilter,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     TimedStore,
     Verdict,
@@ -177,6 +181,33 @@ def killing(opened: Opened, *, at: int | str | None = None, by: Points | None = 
     return Opened(wrapped, blobs, opened.url)
 
 
+class _KillingRing:
+    """A ring whose bytes are replaced between points; what runs emit is written beside them, on a thread."""
+
+    def __init__(self, ring: LiveRing, killer: Points) -> None:
+        self._ring = ring
+        self._killer = killer
+
+    def append(self, batches: Sequence[LiveBatch]) -> None:
+        self._ring.append(batches)
+
+    def read(self, after: Mapping[str, Offset], seconds: float) -> list[LiveBatch]:
+        return self._ring.read(after, seconds)
+
+    def write_logs(self, logs: Sequence[KeptLog]) -> None:
+        self._ring.write_logs(logs)
+
+    def read_logs(self, run_id: str, path: str | None = None) -> list[KeptLog]:
+        return self._ring.read_logs(run_id, path)
+
+    def recode(self, batches: Sequence[RecodedBatch], logs: Sequence[RecodedLog]) -> int:
+        with self._killer.write("recode"):
+            return self._ring.recode(batches, logs)
+
+    def close(self) -> None:
+        self._ring.close()
+
+
 class KillingStore:
     """A store whose every write is surrounded by points. Reads, and what workers report, pass through."""
 
@@ -214,9 +245,9 @@ class KillingStore:
         with self._killer.write("release_lease"):
             await self._store.release_lease(lease)
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
-        with self._killer.write("signal"):
-            return await self._store.signal(run_id, signal, note)
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+        with self._killer.write("request_stop"):
+            return await self._store.request_stop(run_id, wanted, note)
 
     async def settle(
         self,
@@ -232,6 +263,40 @@ class KillingStore:
             return await self._store.settle(
                 wait_id, by=by, answer=answer, token_hash=token_hash, at=at, details=details
             )
+
+    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        with self._killer.write("send"):
+            return await cast("InboxStore", self._store).send(run_id, signal, most=most)
+
+    async def inbox(
+        self,
+        run_id: str,
+        *,
+        name: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        is_taken: bool = False,
+    ) -> list[SignalRow]:
+        ask = cast("InboxStore", self._store).inbox
+        return await ask(run_id, name=name, after=after, limit=limit, is_taken=is_taken)
+
+    def live(self) -> LiveRing:
+        return _KillingRing(cast("LiveStore", self._store).live(), self._killer)
+
+    async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
+        with self._killer.write("recode"):
+            return await cast("InboxStore", self._store).recode_signals(run_id, signals)
+
+    async def keep_event(self, event: EventRow) -> list[str]:
+        with self._killer.write("keep_event"):
+            return await cast("EventStore", self._store).keep_event(event)
+
+    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        return await cast("EventStore", self._store).had_events(run_id)
+
+    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+        with self._killer.write("settle_event"):
+            return await cast("EventStore", self._store).settle_event(event, topics)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._killer.write("fire"):
@@ -356,8 +421,8 @@ class KillingStore:
     async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
         return await self._store.wait_of_token(token_hash)
 
-    async def signal_note(self, run_id: str) -> bytes | None:
-        return await self._store.signal_note(run_id)
+    async def stop_note(self, run_id: str) -> bytes | None:
+        return await self._store.stop_note(run_id)
 
     async def now(self) -> datetime | None:
         return await self._store.now() if isinstance(self._store, TimedStore) else None

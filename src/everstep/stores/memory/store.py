@@ -10,9 +10,12 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from everstep.model.removal import Erasure
+from everstep.on_demand import on_demand
 from everstep.ports.health import Finding, Health, Level
 from everstep.ports.store import Capabilities
 from everstep.ports.system import Clock
@@ -21,6 +24,12 @@ from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.entries import Entry, Record, Standing
 from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.store import ObjectStore
+
+if TYPE_CHECKING:
+    from everstep.ports.live import LiveRing
+    from everstep.stores.memory.live import MemoryRing
+else:
+    MemoryRing = on_demand("everstep.stores.memory.live:MemoryRing")
 
 
 class MemoryLog:
@@ -47,6 +56,7 @@ class MemoryData:
         self.writes = 0
         self.numbers = 0
         """How many numbers were given out."""
+        self.ring: MemoryRing | None = None
 
 
 class MemoryBucket:
@@ -129,6 +139,8 @@ class MemoryBucket:
 class MemoryLogs:
     """Logs as lists of entries."""
 
+    is_slow = False
+
     def __init__(self, data: MemoryData) -> None:
         self._data = data
 
@@ -150,6 +162,12 @@ class MemoryLogs:
                 standing = _standing_at(log.places, place)
         assert standing is not None
         return Entry(standing=standing, records=kept, keyframe_before=place - 1)
+
+    def records(self, line: RunLine, first: int, last: int) -> list[Sequence[Record]] | None:
+        with self._data.lock:
+            log = self._data.logs.get(line.run_id)
+            places = log.places[first - 1 : last] if log is not None else []
+        return [kept if type(kept) is tuple else cast(Entry, kept).records for kept in places]
 
     def last(self, line: RunLine, after: int) -> int:
         log = self._data.logs.get(line.run_id)
@@ -217,10 +235,31 @@ class MemoryBlobs(ObjectBlobs):
 class MemoryStore(ObjectStore):
     """A store that forgets everything when the process ends."""
 
-    capabilities = Capabilities(durable=False, single_writer=True, recodes=True, retains=True, restores=True)
+    capabilities = Capabilities(
+        durable=False,
+        single_writer=True,
+        recodes=True,
+        retains=True,
+        restores=True,
+        live=True,
+        has_inbox=True,
+        has_events=True,
+    )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self.data = data or MemoryData()
         bucket = MemoryBucket(self.data, clock)
         super().__init__(bucket, clock, logs=MemoryLogs(self.data))
         self.artifacts = MemoryBlobs(bucket, clock)
+
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        verdict = await super().erase(run_id, head=head, reason=reason, summary=summary)
+        if verdict is Erasure.ERASED and self.data.ring is not None:
+            self.data.ring.forget(run_id)
+        return verdict
+
+    def live(self) -> LiveRing:
+        with self.data.lock:
+            if self.data.ring is None:
+                self.data.ring = MemoryRing()
+            return self.data.ring

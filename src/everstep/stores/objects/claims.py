@@ -204,14 +204,14 @@ class Claims:
         row = standing.row
         if row.status.is_final or row.needs_repair is not None:
             return None
-        if row.status is Status.HALTED and row.signal is None and not _ripe(standing, now):
+        if row.status is Status.HALTED and row.stop_request is None and not _ripe(standing, now):
             return None
         lease = self._lines.lease_seen(line, standing)
         if lease is not None and (looks or lease.expires_at <= now):
             lease = self._lines.held(line, standing)
         if lease is not None and lease.expires_at > now:
             return None
-        if row.signal is not None:
+        if row.stop_request is not None:
             return EARLIEST
         if row.status is Status.HALTED:
             return min(_ripe(standing, now))

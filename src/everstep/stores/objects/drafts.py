@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -10,17 +10,18 @@ import msgspec
 
 from everstep.engine import leases
 from everstep.engine.commits import admitted, closes_waits, followed, judge, judge_admission
-from everstep.engine.settling import settled
+from everstep.engine.settling import is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import EVENT_KIND, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.restoring import wait_is_taken
-from everstep.ports.store import Commit, RunRow, Signal, Verdict
+from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
 
 _replace = msgspec.structs.replace
 _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
@@ -32,6 +33,9 @@ class DraftReader(Protocol):
 
     def wait(self, mark: WaitMark) -> WaitRow:
         """Return the row of a wait."""
+
+    def signal(self, mark: SignalMark) -> SignalRow:
+        """Return the row of a signal as it was sent."""
 
     def checkpoint_at(self, sequence: int) -> str | None:
         """Return the id of the run's own checkpoint at a sequence."""
@@ -57,12 +61,17 @@ class Draft:
         self._standing = before
         self._records: list[Record] = []
         self._rows: dict[str, WaitRow] = {}
+        self._signals: dict[int, SignalRow] = {}
         self._wakes = False
         self.what = ""
         self.flows: dict[str, bytes] = {}
         """Structures that have to be kept first, by their hashes."""
         self.opened: list[str] = []
         """Waits that it opens."""
+        self._unheard: list[str] = []
+        """Names under which events no longer find a wait."""
+        self.listening: dict[str, Wanted] = {}
+        """Names under which events find waits that it opens, and which events each is for."""
         self.marks: list[str] = []
         """Names that have to be there first."""
 
@@ -121,7 +130,7 @@ class Draft:
         return judge(
             commit,
             epoch=standing.epoch,
-            signal=standing.row.signal,
+            stop_request=standing.row.stop_request,
             before=standing.head if is_next else None,
             here=self._id_at(commit.sequence) if commit.sequence <= newest else None,
         )
@@ -175,6 +184,10 @@ class Draft:
             self._open(commit.waits)
         if commit.closed or (status is not None and self.standing.waits):
             self._close(None if status is not None and closes_waits(status) else commit.closed)
+        if commit.taken:
+            self._take(commit.taken, commit.sequence)
+        if commit.pairs:
+            self._pair()
 
     # -- leases -----------------------------------------------------------------
 
@@ -206,13 +219,133 @@ class Draft:
         if held is not None and held.epoch == lease.epoch:
             self.set_row(what="released", wakes=True, lease=None)
 
-    def signal(self, signal: Signal, note: bytes) -> bool:
+    def request_stop(self, wanted: StopRequest, note: bytes) -> bool:
         if not self.exists or self.row.status.is_final:
             return False
-        if self.row.signal is not signal or self.standing.signal_note != note:
-            row = _replace(self.row, signal=signal)
-            self.set(what="signalled", wakes=True, row=row, signal_note=note)
+        if self.row.stop_request is not wanted or self.standing.stop_note != note:
+            row = _replace(self.row, stop_request=wanted)
+            self.set(what="asked to stop", wakes=True, row=row, stop_note=note)
         return True
+
+    # -- signals ----------------------------------------------------------------
+
+    def send(self, signal: SignalRow, most: int) -> Sending:
+        """Put a signal into the inbox."""
+        known = self.standing.inbox if self.exists else ()
+        verdict = judge_sending(
+            self.row.status if self.exists else None,
+            is_there=any(mark.signal_id == signal.signal_id for mark in known),
+            is_full=sum(mark.taken_at is None for mark in known) >= most,
+        )
+        if verdict is Sending.SENT:
+            number = known[-1].number + 1 if known else 1
+            self._keep(_replace(signal, number=number, sent_at=self.now))
+            self._pair()
+        return verdict
+
+    def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
+        """Give signals that were not taken, and still say what was read, other bytes for it."""
+        wanted = {new.number: new for new in signals}
+        inbox, replaced = [], 0
+        for mark in self.standing.inbox if self.exists else ():
+            new = wanted.get(mark.number) if mark.taken_at is None else None
+            row = self.signal(mark) if new is not None else None
+            if new is not None and row is not None and row.value == new.was:
+                self._signals[mark.number] = _replace(row, value=new.value)
+                inbox.append(_replace(mark, place=self.place))
+                replaced += 1
+            else:
+                inbox.append(mark)
+        if replaced:
+            self.set(what="recoded", inbox=tuple(inbox))
+        return replaced
+
+    def restore_inbox(self, signals: Sequence[SignalRow]) -> None:
+        for signal in signals:
+            self._keep(signal)
+
+    def restore_had(self, had: tuple[tuple[str, str], ...]) -> None:
+        if had:
+            self.set(what="event", had=had)
+
+    def _keep(self, signal: SignalRow) -> None:
+        self._signals[signal.number] = signal
+        about = (signal.number, signal.signal_id, signal.name, self.place, signal.wait_id, signal.taken_at)
+        self.set(what="signal", wakes=True, inbox=(*self.standing.inbox, SignalMark(*about)))
+
+    def _take(self, signal_ids: Collection[str], sequence: int) -> None:
+        inbox = tuple(
+            _replace(mark, taken_at=sequence)
+            if mark.taken_at is None and mark.signal_id in signal_ids
+            else mark
+            for mark in self.standing.inbox
+        )
+        self.set(what="record", inbox=inbox)
+
+    def _pair(self) -> None:
+        """Settle open waits with the signals that they are for."""
+        marks = self.standing.waits
+        waits = [self._row(m) for m in marks if m.kind == "signal" and m.status is WaitStatus.OPEN]
+        if not waits:
+            return
+        status = {mark.wait_id: mark.status for mark in marks}
+        free = [
+            signal
+            for mark in self.standing.inbox
+            if mark.taken_at is None
+            and is_free(signal := self.signal(mark), status.get(signal.wait_id or ""))
+        ]
+        given = {signal.number: (signal, wait) for signal, wait in pair(free, waits, self.now)}
+        if not given:
+            return
+        inbox = tuple(
+            _replace(mark, wait_id=given[mark.number][1].wait_id) if mark.number in given else mark
+            for mark in self.standing.inbox
+        )
+        settled_ones = {
+            wait.wait_id: wait.settled(SettledBy.ANSWER, signal.value, self.now)
+            for signal, wait in given.values()
+        }
+        self.set(what="signal", inbox=inbox)
+        self._set_waits(settled_ones, what="answered", wakes=True)
+
+    def offer(self, event: EventRow, place: int) -> int:
+        """Settle open waits with an event for which one is marked that a place of the log opens, or is to.
+
+        If it is yet to, and the event is kept, this takes the place: who opens the wait looks again then.
+        """
+        given = self.give([event])
+        if event.expires_at is not None and self.exists and self.place <= place and not given:
+            self.set(what="event")
+        return given
+
+    def give(self, events: Iterable[EventRow]) -> int:
+        """Settle open waits with events that they are for, each with the first; returns how many."""
+        given = 0
+        for event in events:
+            for mark in self._waits():
+                row = self._row(mark) if mark.kind == EVENT_KIND and mark.status is WaitStatus.OPEN else None
+                if (
+                    row is None
+                    or not event.meets(row.topic or "")
+                    or (row.path, event.event_id) in self.standing.had
+                ):
+                    continue
+                if row.due_at is None or row.due_at > self.now:
+                    self.set(what="event", had=(*self.standing.had, (row.path, event.event_id)))
+                    over = {row.wait_id: row.settled(SettledBy.ANSWER, event.value, self.now)}
+                    self._set_waits(over, what="event", wakes=True)
+                    given += 1
+        return given
+
+    def signal(self, mark: SignalMark) -> SignalRow:
+        """Return the row of a signal as it stands."""
+        row = self._signals.get(mark.number) or self._read.signal(mark)
+        value = row.value if mark.taken_at is None else None
+        return _replace(row, value=value, wait_id=mark.wait_id, taken_at=mark.taken_at)
+
+    def _row(self, mark: WaitMark) -> WaitRow:
+        return self._rows.get(mark.wait_id) or self._read.wait(mark)
 
     def set_aside(self, epoch: int, reason: str) -> bool:
         if not self.exists or self.standing.epoch != epoch or self.row.status.is_final:
@@ -282,12 +415,22 @@ class Draft:
             if wait.wait_id in known:
                 raise wait_is_taken(wait.wait_id)
             known.add(wait.wait_id)
-            mark = WaitMark(wait.wait_id, self.place, self._read.tick(), wait.kind)
+            mark = WaitMark(wait.wait_id, self.place, self._read.tick(), wait.kind, heard=self._heard(wait))
             opened.append(self._marked(mark, wait))
             self._rows[wait.wait_id] = wait
             self.opened.append(wait.wait_id)
             self.marks.append(names.wait_prefix(wait.wait_id) + names.quoted(self.run_id))
         self.set(what="record", waits=(*self.standing.waits, *opened))
+
+    def _heard(self, wait: WaitRow) -> str:
+        """Return the name under which events find a wait; empty if none is to."""
+        wanted = Wanted.of(wait.topic) if wait.status is WaitStatus.OPEN else None
+        if wanted is None:
+            return ""
+        name = names.topic_name(wanted, self.run_id, self.place, wait.wait_id)
+        self.listening[name] = wanted
+        self.marks.append(name)
+        return name
 
     def _close(self, wait_ids: Sequence[str] | None) -> None:
         """Close these waits, or all."""
@@ -313,6 +456,8 @@ class Draft:
         token = "" if row.token_hash is None else names.short(row.token_hash)
         if token and token != mark.token:
             self.marks.append(names.token_prefix(token) + names.quoted(self.run_id))
+        if mark.heard and row.status is not WaitStatus.OPEN:
+            self._unheard.append(mark.heard)
         return WaitMark(
             wait_id=mark.wait_id,
             place=self.place,
@@ -322,6 +467,7 @@ class Draft:
             due_at=row.due_at if is_ours else None,
             settled_at=row.settled_at if row.status is WaitStatus.SETTLED else None,
             token=token,
+            heard=mark.heard if row.status is WaitStatus.OPEN else "",
         )
 
     # -- whole runs ---------------------------------------------------------------
@@ -420,16 +566,20 @@ class Draft:
             records=tuple(self._records),
             keyframe_before=self.before.keyframe if self.before is not None else 0,
             waits=tuple(self._rows.values()),
+            signals=tuple(self._signals.values()),
+            version=2 if standing.inbox or standing.had else 1,
             what=self.what,
         )
 
     def stale_marks(self) -> list[str]:
         """Return the names that are no longer wanted once the entry is there."""
         before, standing = self.before, self._standing
+        stale = self._unheard
         if before is None:
-            return []
+            return stale
         assert standing is not None
-        stale = [before.live] if before.live and before.live != standing.live else []
+        if before.live and before.live != standing.live:
+            stale.append(before.live)
         if before.waiting and before.waiting != standing.waiting:
             stale.append(before.waiting)
         return stale
@@ -444,7 +594,7 @@ def needs_driving(standing: Standing) -> bool:
         return True
     if row.status.is_final:
         return False
-    if row.signal is not None or row.status is Status.RUNNING:
+    if row.stop_request is not None or row.status is Status.RUNNING:
         return True
     return any(mark.status is WaitStatus.SETTLED for mark in standing.waits)
 
@@ -475,6 +625,7 @@ def names_of(standing: Standing) -> list[str]:
         found.append(names.wait_prefix(mark.wait_id) + run)
         if mark.token:
             found.append(names.token_prefix(mark.token) + run)
+        found.append(mark.heard)
     return [name for name in found if name]
 
 

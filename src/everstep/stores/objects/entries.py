@@ -11,11 +11,12 @@ import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.removal import Tombstone
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
+"""The newest that is known. 2 is for a run with an inbox: clients that know only 1 would lose it."""
 _MAGIC = b"es\x01"
 _SUM = 12
 
@@ -35,6 +36,20 @@ class WaitMark(msgspec.Struct, frozen=True, omit_defaults=True):
     settled_at: datetime | None = None
     token: str = ""
     """What stands for its token."""
+    heard: str = ""
+    """The name under which events find it, while it is open."""
+
+
+class SignalMark(msgspec.Struct, frozen=True, array_like=True):
+    """A signal as the log tells of it: how it stands, and where its row is."""
+
+    number: int
+    signal_id: str
+    name: str
+    place: int
+    """Of the entry that holds its row."""
+    wait_id: str | None = None
+    taken_at: int | None = None
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -56,12 +71,16 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     forked: bool = False
     """It may have forks: `children/` tells."""
     waits: tuple[WaitMark, ...] = ()
+    inbox: tuple[SignalMark, ...] = ()
+    """Its signals by their numbers, those that were taken too."""
+    had: tuple[tuple[str, str], ...] = ()
+    """Which events its nodes had, by their paths: none has one twice."""
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""
     """The name under which it is marked as one with waits."""
-    signal_note: bytes = b""
-    """Who left its signal, and why, if that was said."""
+    stop_note: bytes = msgspec.field(default=b"", name="signal_note")
+    """Who asked it to stop, and why, if that was said."""
     gone: bool = False
     """There is no such run: it was removed, or is only just coming from another store."""
     erased: Tombstone | None = None
@@ -86,7 +105,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One place of a log."""
 
-    version: int = VERSION
+    version: int = 1
     nonce: bytes = b""
     """Tells a client of a bucket that lost the reply whether it was its own write."""
     standing: Standing
@@ -95,6 +114,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The place of the newest keyframe before this entry."""
     waits: tuple[WaitRow, ...] = ()
     """Rows of waits that this entry opened or changed."""
+    signals: tuple[SignalRow, ...] = ()
+    """Rows of signals that this entry brought."""
     what: str = ""
     """What happened, in a word, for people."""
 
@@ -131,7 +152,7 @@ def _version(body: bytes) -> int | None:
         found: Any = msgspec.msgpack.decode(body)
     except msgspec.DecodeError:
         return None
-    version = found.get("version", VERSION) if isinstance(found, dict) else None
+    version = found.get("version", 1) if isinstance(found, dict) else None
     return version if isinstance(version, int) else None
 
 

@@ -253,6 +253,8 @@ class RunKeeping:
             draft.restore(run.row, kept, begins=begins or draft.place, is_last=is_last)
             if is_last:
                 draft.restore_waits(run.waits)
+                draft.restore_inbox(run.inbox)
+                draft.restore_had(run.had)
             return draft.place
 
         run_id = run.row.run_id

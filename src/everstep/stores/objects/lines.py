@@ -19,14 +19,15 @@ import msgspec
 from everstep.engine.commits import followed, judge
 from everstep.errors import EverstepError, StateCorrupted, StoreUnavailable
 from everstep.model.leases import Lease
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
+from everstep.ports.events import Wanted
 from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RunRow
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.drafts import Draft
-from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, read, sealed
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, read, sealed
 from everstep.stores.objects.logs import Logs, RunLine
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Lines:
         self._lines: OrderedDict[str, RunLine] = OrderedDict()
         self._lock = threading.Lock()
         self._flows: set[str] = set()
+        self._shapes: set[str] = set()
         self._pool: ThreadPoolExecutor | None = None
 
     def now(self) -> datetime:
@@ -57,10 +59,11 @@ class Lines:
         """Return a number that rises."""
         return self.logs.numbers(1)[0]
 
-    def each(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
-        """Do something for each; at once where every call waits for the network."""
+    def each(self, work: Callable[[S], T], items: Iterable[S], *, syncs: bool = False) -> list[T]:
+        """Do something for each; at once where every call waits for the network, or `syncs` a disk."""
         found = list(items)
-        if self.bucket.is_local or len(found) < 2 or _is_inside(self._pool):
+        is_quick = self.bucket.is_local and not (syncs and self.logs.is_slow)
+        if is_quick or len(found) < 2 or _is_inside(self._pool):
             return [work(item) for item in found]
         with self._lock:
             if self._pool is None:
@@ -114,6 +117,11 @@ class Lines:
             yield
         finally:
             line.read = None
+
+    def try_place(self, line: RunLine, place: int) -> None:
+        """Begin with a place of a log that is likely to be its end, if nothing is known of it."""
+        if line.head is None:
+            self._see(line, place)
 
     def look(self, line: RunLine) -> None:
         """Find the end of a log."""
@@ -182,6 +190,13 @@ class Lines:
                 raise StateCorrupted(f"wait {mark.wait_id!r} of run {line.run_id!r} is missing.")
         return seen[1]
 
+    def signal(self, line: RunLine, mark: SignalMark) -> SignalRow:
+        """Return the row of a signal as it was sent."""
+        found = [row for row in self.entry(line, mark.place).signals if row.number == mark.number]
+        if not found:
+            raise StateCorrupted(f"signal {mark.signal_id!r} of run {line.run_id!r} is missing.")
+        return found[0]
+
     # -- leases that were prolonged ----------------------------------------------------
 
     def held(self, line: RunLine, standing: Standing) -> Lease | None:
@@ -238,7 +253,10 @@ class Lines:
         for commit in commits:
             if commit.run_id != line.run_id or not commit.is_plain or commit.sequence != row.checkpoints + 1:
                 return False
-            if judge(commit, epoch=before.epoch, signal=row.signal, before=head, here=None) is not None:
+            if (
+                judge(commit, epoch=before.epoch, stop_request=row.stop_request, before=head, here=None)
+                is not None
+            ):
                 return False
             row, head = followed(row, commit), commit.checkpoint_id
             keyframe = place + 1 if commit.keyframe else keyframe
@@ -255,11 +273,13 @@ class Lines:
         work: Callable[[Draft], T],
         checkpoint_at: Callable[[int], str | None] = lambda _: None,
         ticks: Iterable[int] = (),
+        stale: list[str] | None = None,
     ) -> T:
         """Let `work` make the next entry of a run, and add it; again if another was quicker.
 
         It is judged by what stands at the end of the log: what is refused, or changes nothing, was so
-        after a look. `ticks` are used up before others are.
+        after a look. `ticks` are used up before others are. Names that lead nowhere then are added to
+        `stale` for the caller to remove, if that is given.
         """
         line = self.known(run_id)
         is_fresh = line.head is None
@@ -277,7 +297,7 @@ class Lines:
             else:
                 if is_fresh and not draft.is_changed:
                     return result
-                if draft.is_changed and self._add(line, draft):
+                if draft.is_changed and self._add(line, draft, stale):
                     return result
             self.look(line)
             is_fresh = True
@@ -285,11 +305,13 @@ class Lines:
             f"run {run_id!r} is written to by many at once.", fix="Try again.", run_id=run_id
         )
 
-    def _add(self, line: RunLine, draft: Draft) -> bool:
+    def _add(self, line: RunLine, draft: Draft, left: list[str] | None) -> bool:
         """Write what a draft says; false if its place was taken meanwhile."""
         entry = draft.entry()
         for flow_hash, blueprint in draft.flows.items():
             self.keep_flow(flow_hash, blueprint)
+        for wanted in draft.listening.values():
+            self.keep_shape(wanted)
         if draft.opened:
             self.check_waits(draft)
         if draft.marks:
@@ -300,7 +322,9 @@ class Lines:
         stale = draft.stale_marks()
         if line.beat is not None:
             stale += self._stale_beat(line, draft.before, entry.standing)
-        if stale:
+        if stale and left is not None:
+            left += stale
+        elif stale:
             self.bucket.delete(stale)
         return True
 
@@ -321,6 +345,13 @@ class Lines:
             name = names.flow_name(flow_hash)
             self.bucket.create(name, sealed(msgspec.msgpack.encode(known)))
             self._flows.add(flow_hash)
+
+    def keep_shape(self, wanted: Wanted) -> None:
+        """Keep which fields of an event some wait goes by, unless it is known."""
+        name = names.shape_name(wanted)
+        if name not in self._shapes:
+            self.bucket.create(name, sealed(wanted.shape.encode()))
+            self._shapes.add(name)
 
     def flow(self, flow_hash: str) -> KnownFlow | None:
         name = names.flow_name(flow_hash)
@@ -355,6 +386,9 @@ class LineReader:
 
     def wait(self, mark: WaitMark) -> WaitRow:
         return self._lines.wait(self._line, mark)
+
+    def signal(self, mark: SignalMark) -> SignalRow:
+        return self._lines.signal(self._line, mark)
 
     def held(self, standing: Standing) -> Lease | None:
         return self._lines.held(self._line, standing)

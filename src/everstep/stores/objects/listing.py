@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
@@ -73,6 +75,8 @@ class RunListing:
                 chunk = wanted[k : k + _CHUNK]
                 lines = self._lines.each(partial(self._listed, self._looking(len(chunk))), chunk)
                 yield [line for line in lines if line is not None]
+            if len(page) < _PAGE:
+                return
 
     def _index_page(self, after: str, *, is_first: bool) -> list[str]:
         bucket = self._lines.bucket
@@ -168,6 +172,29 @@ class RunListing:
         line = self.line_of_wait(wait_id)
         mark = None if line is None else _mark(line, wait_id)
         return None if line is None or mark is None else self._lines.wait(line, mark)
+
+    def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        """Return which events the nodes of a run had, by their paths."""
+        standing = self._lines.fresh(run_id).standing
+        return sorted(standing.had) if standing is not None else []
+
+    def inbox(self, run_id: str, name: str | None, after: int, limit: int, is_taken: bool) -> list[SignalRow]:
+        """Return signals of a run by their numbers."""
+        line = self._lines.fresh(run_id)
+        found = [
+            mark
+            for mark in (line.standing.inbox if line.standing is not None else ())
+            if mark.number > after and name in (None, mark.name) and (mark.taken_at is not None) is is_taken
+        ]
+        return [
+            msgspec.structs.replace(
+                self._lines.signal(line, mark),
+                wait_id=mark.wait_id,
+                taken_at=mark.taken_at,
+                **({"value": None} if is_taken else {}),
+            )
+            for mark in found[:limit]
+        ]
 
     def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
         """Return the wait that a token belongs to."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -54,6 +54,9 @@ class RunLine:
 class Logs(Protocol):
     """The logs of all runs."""
 
+    is_slow: bool
+    """True if to add an entry waits for a disk or a network, so that several at once take less time."""
+
     def numbers(self, many: int) -> range:
         """Return so many numbers that rise from call to call, reserved for this caller."""
 
@@ -62,6 +65,9 @@ class Logs(Protocol):
 
         While the run is believed, as it was read before, unless it is to be read `anew`.
         """
+
+    def records(self, line: RunLine, first: int, last: int) -> list[Sequence[Record]] | None:
+        """Return the records at places in a row, if they lie here; none if each place has to be fetched."""
 
     def last(self, line: RunLine, after: int) -> int:
         """Return the last place that is taken; 0 if there is none after another."""
@@ -78,6 +84,8 @@ class Logs(Protocol):
 
 class BucketLogs:
     """Logs of bytes in a bucket."""
+
+    is_slow = True
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -96,6 +104,9 @@ class BucketLogs:
         name = names.place_name(line.run_id, place)
         found = self._bucket.get(name) if anew else self._found(line, place, name)
         return None if found is None else decode(found.data, self._where(name))
+
+    def records(self, line: RunLine, first: int, last: int) -> list[Sequence[Record]] | None:
+        return None
 
     def _found(self, line: RunLine, place: int, name: str) -> Found | None:
         read = line.read
@@ -129,7 +140,13 @@ class BucketLogs:
 
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
-        entry = Entry(standing=standing, records=records, keyframe_before=before, what="record")
+        entry = Entry(
+            version=2 if standing.inbox or standing.had else 1,
+            standing=standing,
+            records=records,
+            keyframe_before=before,
+            what="record",
+        )
         return self.add(line, place, entry)
 
     def rewrite(self, line: RunLine, place: int, change: Callable[[Entry], Entry]) -> int:

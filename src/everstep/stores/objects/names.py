@@ -10,6 +10,9 @@ waits/{two digits}/{wait}~{run}   which run a wait belongs to
 tokens/{two digits}/{token}~{run} which run a token belongs to
 children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
 blobs/{two digits}/{digest}       artifacts
+topics/{event}/{shape}~{topic}~{run}~{place}~{wait} open waits for events, and where each was opened
+shapes/{event}/{shape}            which fields waits for an event go by
+events/{event}/{id}~{until}       events that are kept
 quotas/{flow}, workers/{worker}
 """
 
@@ -21,6 +24,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
+from everstep.ports.events import Wanted
 from everstep.stores.columns import to_int
 
 _SAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -34,10 +38,12 @@ _OURS = re.compile(
     rf"runs/{_PART}/log/\d{{10}}|live/{_PART}~\d+|waiting/(?:{_NEVER}|\d{{19}})~{_PART}~\d+"
     rf"|(?:index|erased)/\d{{17}}~[0-9a-f]{{12}}~{_PART}|removals/\d{{17}}|unfinished/{_PART}~\d+"
     rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*"
-    rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}"
+    rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|topics/[0-9a-f]{{32}}/[0-9a-f]{{16}}~[0-9a-f]{{16}}~{_PART}~\d+~[0-9a-f]{{12}}"
+    r"|shapes/[0-9a-f]{32}/[0-9a-f]{16}|events/[0-9a-f]{32}/[0-9a-f]{32}~\d{19}"
 )
 _KEPT = re.compile(
-    rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|blobs)/"
+    rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|blobs|topics"
+    r"|shapes|events)/"
 )
 
 
@@ -65,6 +71,53 @@ def is_ours(name: str) -> bool:
 def short(text: str | bytes) -> str:
     """Return what stands for text of any length."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
+
+
+TOPICS = "topics/"
+
+
+class TopicMark(NamedTuple):
+    """A wait for events that the entry at a place of its run's log opens."""
+
+    run_id: str
+    place: int
+    name: str
+
+
+def topic_prefix(wanted: Wanted) -> str:
+    """Return where waits for these events are marked."""
+    return f"{TOPICS}{short(wanted.name)}/{short(wanted.shape)[:16]}~{short(wanted.topic)[:16]}~"
+
+
+def topic_name(wanted: Wanted, run_id: str, place: int, wait_id: str) -> str:
+    return f"{topic_prefix(wanted)}{quoted(run_id)}~{place}~{short(wait_id)[:12]}"
+
+
+def read_topic(name: str) -> TopicMark:
+    _, _, run, place, _ = name.rpartition("/")[2].split("~")
+    return TopicMark(unquoted(run), int(place), name)
+
+
+def shapes_prefix(event: str) -> str:
+    return f"shapes/{short(event)}/"
+
+
+def shape_name(wanted: Wanted) -> str:
+    return f"{shapes_prefix(wanted.name)}{short(wanted.shape)[:16]}"
+
+
+def events_prefix(event: str) -> str:
+    return f"events/{short(event)}/"
+
+
+def event_name(event: str, event_id: str, until: datetime) -> str:
+    """Return where an event is kept: under another name once it is kept anew, so each is written once."""
+    return f"{events_prefix(event)}{short(event_id)}~{_time(until)}"
+
+
+def kept_until(name: str) -> int:
+    """Return until when an event is kept, in microseconds."""
+    return int(name.rpartition("~")[2]) - _TIMES
 
 
 def place_name(run_id: str, place: int) -> str:

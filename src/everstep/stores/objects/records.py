@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
@@ -38,7 +39,7 @@ class Records:
             newest, oldest = standing.row.checkpoints, standing.row.first
             begins, ends = max(first, oldest), newest if last is None else min(last, newest)
             found = self._between(line, begins, ends) if begins <= ends else []
-            if all(record.body != LOST for record in found):
+            if LOST not in [record.body for record in found]:
                 return found
             # The run may have been trimmed or erased while it was read.
             if self._lines.fresh(run_id).standing == standing:
@@ -49,10 +50,14 @@ class Records:
         row = line.head.standing.row
         begins = line.head.standing.begins if first == row.first else self._place_at(line, first)
         ends = line.head.place if last == row.checkpoints else self._place_at(line, last)
-        entries = self._lines.each(lambda place: self._readable(line, place), range(begins, ends + 1))
-        records = [r for entry in entries if entry is not None for r in entry.records]
-        found = {r.sequence: _shown(r, row.trimmed_before) for r in records if first <= r.sequence <= last}
-        if len(found) < last - first + 1 and None in entries:
+        groups: Sequence[Sequence[Record] | None] | None = self._lines.logs.records(line, begins, ends)
+        if groups is None:
+            entries = self._lines.each(partial(self._readable, line), range(begins, ends + 1))
+            groups = [None if entry is None else entry.records for entry in entries]
+        records = [r for group in groups if group for r in group if first <= r.sequence <= last]
+        trimmed = row.trimmed_before
+        found = {r.sequence: r.stored() if r.sequence >= trimmed else _shown(r, trimmed) for r in records}
+        if len(found) < last - first + 1 and None in groups:
             # What cannot be read is returned as such: the fold says what that means.
             lost = {k: StoredRecord(k, "", False, LOST) for k in range(first, last + 1)}
             found = lost | found
@@ -60,7 +65,7 @@ class Records:
 
     def _readable(self, line: RunLine, place: int) -> Entry | None:
         try:
-            return self._lines.entry(line, place)
+            return self._lines.logs.at(line, place)
         except StateCorrupted:
             return None
 

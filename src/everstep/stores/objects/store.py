@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -14,7 +14,8 @@ from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -23,10 +24,11 @@ from everstep.ports.store import (
     Commit,
     Counts,
     Recoded,
+    RecodedSignal,
     RecodedWait,
     RunFilter,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     Verdict,
     WaitFilter,
@@ -38,6 +40,7 @@ from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.claims import Claims, ObjectsWish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
+from everstep.stores.objects.events import ObjectEvents
 from everstep.stores.objects.keeping import RunKeeping
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import RunListing
@@ -47,10 +50,12 @@ from everstep.stores.objects.watch import BucketWatch
 from everstep.stores.threads import Threads
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Hashes = list[str]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
 Waits = list[WaitRow]
+Signals = list[SignalRow]
 Settled = tuple[bool, WaitRow | None]
 
 
@@ -67,7 +72,15 @@ _reports = msgspec.msgpack.Decoder(Reported)
 class ObjectStore:
     """Keeps each run as a log of objects, each written once; the slower writer looks and judges again."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
+    capabilities = Capabilities(
+        durable=True,
+        single_writer=True,
+        recodes=True,
+        retains=True,
+        restores=True,
+        has_inbox=True,
+        has_events=True,
+    )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
         self.bucket = bucket
@@ -82,14 +95,14 @@ class ObjectStore:
         self._watch = BucketWatch(self.lines, poll)
         self._threads = Threads(16, "everstep-store")
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _aside(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         """Do some work here where it is short, else on a thread."""
-        return work() if self.bucket.is_local else await self._threads.run(work)
+        return work(*given) if self.bucket.is_local else await self._threads.run(partial(work, *given))
 
     # -- records ----------------------------------------------------------------
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
-        return await self._aside(partial(self.put_blocking, commits))
+        return await self._aside(self.put_blocking, commits)
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         if len(commits) == 1:
@@ -124,11 +137,31 @@ class ObjectStore:
             for commit in commits:
                 refused = self._judge_base(draft, commit) if _is_fork(commit) else None
                 verdicts.append(refused or draft.put(commit))
+            if draft.listening:
+                self._events.hear(draft)
             return verdicts
 
-        return self.lines.write(
+        verdicts = self.lines.write(
             run_id, work, lambda sequence: self.records.checkpoint_at(run_id, sequence), ticks
         )
+        if late := [wait.topic for c in commits if c.admission is not None and c.pairs for wait in c.waits]:
+            self._events.hear_late(run_id, [one for one in map(Wanted.of, late) if one is not None])
+        return verdicts
+
+    @cached_property
+    def _events(self) -> ObjectEvents:
+        return ObjectEvents(self.lines)
+
+    async def keep_event(self, event: EventRow) -> Hashes:
+        return await self._aside(self._events.keep, event)
+
+    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        return await self._aside(lambda: self._listing.had_events(run_id))
+
+    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+        settle = partial(self._events.settle, event, topics)
+        # Many may wait, and each costs a write.
+        return await self._threads.run(settle) if self.lines.logs.is_slow else settle()
 
     def _judge_base(self, draft: Draft, commit: Commit) -> Verdict | None:
         """Return why a fork cannot be admitted; if it can, its base is pinned before it is."""
@@ -142,16 +175,16 @@ class ObjectStore:
         )
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        return await self._aside(lambda: self.records.get(run_id, first, last))
+        return await self._aside(self.records.get, run_id, first, last)
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
-        return await self._aside(lambda: self.records.tail(run_id, at))
+        return await self._aside(self.records.tail, run_id, at)
 
     async def trim(self, run_id: str, *, before: int) -> int:
-        return await self._aside(lambda: self.records.trim(run_id, before))
+        return await self._aside(self.records.trim, run_id, before)
 
     async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
-        return await self._aside(lambda: self.records.recode(run_id, records, waits))
+        return await self._aside(self.records.recode, run_id, records, waits)
 
     # -- leases -----------------------------------------------------------------
 
@@ -167,10 +200,10 @@ class ObjectStore:
         return await self._write(run_id, lambda draft: draft.claim(owner, ttl, process, void_epoch))
 
     async def _write(self, run_id: str, work: Callable[[Draft], T]) -> T:
-        return await self._aside(lambda: self.lines.write(run_id, work))
+        return await self._aside(self.lines.write, run_id, work)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        return await self._aside(lambda: self.renew_blocking(held, ttl))
+        return await self._aside(self.renew_blocking, held, ttl)
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.lines.each(lambda lease: self._renew_one(lease, ttl), held)
@@ -182,13 +215,13 @@ class ObjectStore:
         )
         if standing is None or longer is None:
             return Verdict.FENCED
-        if standing.row.signal is not None:
-            return Verdict.SIGNALLED
+        if standing.row.stop_request is not None:
+            return Verdict.STOP_REQUESTED
         self.lines.prolong(longer)
         return longer
 
     async def release_lease(self, lease: Lease) -> None:
-        await self._aside(lambda: self.release_blocking(lease))
+        await self._aside(self.release_blocking, lease)
 
     def release_blocking(self, lease: Lease) -> None:
         self.lines.write(lease.run_id, lambda draft: draft.release(lease))
@@ -205,20 +238,20 @@ class ObjectStore:
         quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
         wish = ObjectsWish(new_owner, ttl, process)
-        return await self._aside(lambda: self._claims.claim_due(flows, wish, limit, apart_from, quotas or {}))
+        return await self._aside(self._claims.claim_due, flows, wish, limit, apart_from, quotas or {})
 
     async def leased(self, owners: Collection[str] | None = None) -> Runs:
-        return await self._aside(lambda: self._claims.leased(owners))
+        return await self._aside(self._claims.leased, owners)
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
-        return await self._write(run_id, lambda draft: draft.signal(signal, note or b""))
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+        return await self._write(run_id, lambda draft: draft.request_stop(wanted, note or b""))
 
-    async def signal_note(self, run_id: str) -> bytes | None:
+    async def stop_note(self, run_id: str) -> bytes | None:
         standing = await self._aside(lambda: self.lines.fresh(run_id).standing)
-        return standing.signal_note or None if standing is not None and standing.row.signal else None
+        return standing.stop_note or None if standing is not None and standing.row.stop_request else None
 
     async def ack(self, run_id: str) -> None:
         await self._write(run_id, lambda draft: draft.ack())
@@ -226,7 +259,7 @@ class ObjectStore:
     # -- workers -----------------------------------------------------------------
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
-        await self._aside(lambda: self.report_blocking(worker, ttl))
+        await self._aside(self.report_blocking, worker, ttl)
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         now = self.lines.now()
@@ -255,7 +288,7 @@ class ObjectStore:
     # -- runs and flows ------------------------------------------------------------
 
     async def run(self, run_id: str) -> RunRow | None:
-        return await self._aside(lambda: self._seen(run_id))
+        return await self._aside(self._seen, run_id)
 
     def _seen(self, run_id: str) -> RunRow | None:
         line = self.lines.fresh(run_id)
@@ -263,43 +296,43 @@ class ObjectStore:
         return self.lines.row(line)
 
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        return await self._aside(lambda: self.keeping.erase(run_id, head, reason, summary))
+        return await self._aside(self.keeping.erase, run_id, head, reason, summary)
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
-        return await self._aside(lambda: self.keeping.tombstone(run_id))
+        return await self._aside(self.keeping.tombstone, run_id)
 
     async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
-        return await self._aside(lambda: self.keeping.tombstones(wanted))
+        return await self._aside(self.keeping.tombstones, wanted)
 
     async def forget(self, run_ids: Sequence[str]) -> int:
-        return await self._aside(lambda: self.keeping.forget(run_ids))
+        return await self._aside(self.keeping.forget, run_ids)
 
     async def pin(self, run_id: str, reason: str | None) -> bool:
-        return await self._aside(lambda: self.keeping.pin(run_id, reason))
+        return await self._aside(self.keeping.pin, run_id, reason)
 
     async def note(self, removal: Removal) -> None:
-        await self._aside(lambda: self.keeping.note(removal))
+        await self._aside(self.keeping.note, removal)
 
     async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
-        return await self._aside(lambda: self.keeping.removals(limit, before))
+        return await self._aside(self.keeping.removals, limit, before)
 
     async def tidy(self, *, limit: int = 1000) -> int:
-        return await self._aside(lambda: self.keeping.tidy(limit))
+        return await self._aside(self.keeping.tidy, limit)
 
     async def restore(self, run: WholeRun) -> Restored:
-        return await self._aside(lambda: self.keeping.restore(run))
+        return await self._aside(self.keeping.restore, run)
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
-        return await self._aside(lambda: self._listing.runs(wanted))
+        return await self._aside(self._listing.runs, wanted)
 
     async def counts(self) -> Counts:
         return await self._aside(self._listing.counts)
 
     async def run_at(self, checkpoint_id: str) -> str | None:
-        return await self._aside(lambda: self._listing.run_at(checkpoint_id))
+        return await self._aside(self._listing.run_at, checkpoint_id)
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
-        known = await self._aside(lambda: self.lines.flow(flow_hash))
+        known = await self._aside(self.lines.flow, flow_hash)
         return None if known is None else known.blueprint
 
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
@@ -312,13 +345,13 @@ class ObjectStore:
     # -- waits --------------------------------------------------------------------
 
     async def waits(self, wanted: WaitFilter) -> Waits:
-        return await self._aside(lambda: self._listing.waits(wanted))
+        return await self._aside(self._listing.waits, wanted)
 
     async def wait(self, wait_id: str) -> WaitRow | None:
-        return await self._aside(lambda: self._listing.wait(wait_id))
+        return await self._aside(self._listing.wait, wait_id)
 
     async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
-        return await self._aside(lambda: self._listing.wait_of_token(token_hash))
+        return await self._aside(self._listing.wait_of_token, token_hash)
 
     async def settle(
         self,
@@ -334,7 +367,7 @@ class ObjectStore:
             return draft.settle(wait_id, by, answer, token_hash, at, details), draft.wait(wait_id)
 
         missing: Settled = (False, None)
-        return await self._aside(lambda: self._write_wait(wait_id, work, missing))
+        return await self._aside(self._write_wait, wait_id, work, missing)
 
     async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
         return await self._aside(
@@ -345,8 +378,25 @@ class ObjectStore:
         line = self._listing.line_of_wait(wait_id)
         return missing if line is None else self.lines.write(line.run_id, work)
 
+    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        return await self._write(run_id, lambda draft: draft.send(signal, most))
+
+    async def inbox(
+        self,
+        run_id: str,
+        *,
+        name: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        is_taken: bool = False,
+    ) -> Signals:
+        return await self._aside(self._listing.inbox, run_id, name, after, limit, is_taken)
+
+    async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
+        return await self._write(run_id, lambda draft: draft.recode_signals(signals))
+
     async def fire(self, run_id: str) -> Waits:
-        return await self._aside(lambda: self._fire(run_id))
+        return await self._aside(self._fire, run_id)
 
     def _fire(self, run_id: str) -> Waits:
         self.lines.write(run_id, lambda draft: draft.fire())
@@ -358,7 +408,7 @@ class ObjectStore:
         return await self._aside(self.lines.now)
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
-        return await self._aside(lambda: self._claims.next_due(after))
+        return await self._aside(self._claims.next_due, after)
 
     def changes(self) -> int:
         return self._watch.count()

@@ -31,9 +31,12 @@ class BucketWatch:
         self._heads: dict[str, int] = {}
         self._wanted: deque[str] = deque(maxlen=_FEW)
         self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._closed: threading.Event | None = None
+        """Ends the waiting of the thread, once there is one."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._pid = 0
+        """Of the process that has the thread."""
 
     def count(self) -> int:
         """Return a number that is soon another one once another client wrote. It neither waits nor fails."""
@@ -44,9 +47,11 @@ class BucketWatch:
         self._asked_at = time.monotonic()
         with self._lock:
             is_alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
-            if not is_alive and not self._closed.is_set():
-                self._pid = os.getpid()
-                self._thread = threading.Thread(target=self._look, name="everstep-watch", daemon=True)
+            if not is_alive and not self._is_closed:
+                self._pid, self._closed = os.getpid(), threading.Event()
+                self._thread = threading.Thread(
+                    target=self._look, args=(self._closed,), name="everstep-watch", daemon=True
+                )
                 self._thread.start()
         return self._count
 
@@ -58,8 +63,8 @@ class BucketWatch:
             # What is written before the first look at it counts, too.
             self._heads.setdefault(run_id, place)
 
-    def _look(self) -> None:
-        while not self._closed.wait(self._every) and time.monotonic() - self._asked_at < _ASKED:
+    def _look(self, closed: threading.Event) -> None:
+        while not closed.wait(self._every) and time.monotonic() - self._asked_at < _ASKED:
             try:
                 self.look()
             except EverstepError:
@@ -83,4 +88,7 @@ class BucketWatch:
             self._heads = unseen | heads
 
     def close(self) -> None:
-        self._closed.set()
+        with self._lock:
+            self._is_closed = True
+            if self._closed is not None:
+                self._closed.set()

@@ -14,10 +14,11 @@ from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.removal import Tombstone
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
+from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.columns import span_to_int, to_int
-from everstep.stores.tables import RUNS, TOMBSTONES, WAITS, Converts, FoundRun, Held, Rows
+from everstep.stores.tables import RUNS, SIGNALS, TOMBSTONES, WAITS, Converts, FoundRun, Held, Rows
 
 _ESCAPE = "\x1a"
 _UNSTORABLE = re.compile(f"[\0{_ESCAPE}\ud800-\udfff]")
@@ -91,7 +92,7 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
     # What is not there is NULL to the server, which reads the text several times.
     if commit.base is not None:
         said["base"] = commit.base
-    if commit.ignores_signal:
+    if commit.answers_stop:
         said["ignores"] = True
     if commit.admission is not None:
         said["admission"] = _admission(commit, commit.admission, known_flows)
@@ -102,6 +103,14 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
         said["waits"] = [_WAITS.kept(wait) for wait in commit.waits]
     if commit.closed:
         said["closed"] = [text(wait_id) for wait_id in commit.closed]
+    if commit.taken:
+        said["taken"] = [text(signal_id) for signal_id in commit.taken]
+    if commit.pairs:
+        said["pairs"] = True
+        if listening := [
+            _listening(wait.wait_id, wanted) for wait in commit.waits if (wanted := Wanted.of(wait.topic))
+        ]:
+            said["listening"] = listening
     if commit.adopts is not None:
         said["adopts"] = {
             "flow_version": text(commit.adopts.flow_version),
@@ -109,6 +118,12 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
             "blueprint": _hex(commit.adopts.blueprint),
         }
     return said
+
+
+def _listening(wait_id: str, wanted: Wanted) -> dict[str, Any]:
+    """Return which events a wait is for."""
+    hashes = {text(field): found for field, found in wanted.hashes.items()}
+    return {"wait_id": text(wait_id), "name": text(wanted.name), "hashes": hashes, "many": len(hashes)}
 
 
 def _admission(commit: Commit, admission: Admission, known_flows: Container[str]) -> dict[str, Any]:
@@ -179,6 +194,19 @@ def wait_row(row: tuple[Any, ...]) -> WaitRow:
         raise StateCorrupted(f"the row of wait {row[1]!r} was altered: {error}.") from error
 
 
+def signal_row(row: tuple[Any, ...]) -> SignalRow:
+    """Read a row of the inbox."""
+    try:
+        return _SIGNALS.row(row)
+    except _ALTERED as error:
+        raise StateCorrupted(f"the row of signal {row[0]!r} was altered: {error}.") from error
+
+
+def signal_values(signal: SignalRow) -> list[Any]:
+    """Return the columns of a signal."""
+    return _SIGNALS.values(signal)
+
+
 def tombstone(row: tuple[Any, ...]) -> Tombstone:
     """Read a row of tombstones."""
     try:
@@ -191,4 +219,5 @@ _KEEP: Converts = {str: text, bytes: _hex}
 """As JSON has it."""
 _RUNS = Rows(RUNS, keep=_KEEP, read={str: read_text})
 _WAITS = Rows(WAITS, keep=_KEEP, read={str: read_text})
+_SIGNALS = Rows(SIGNALS, keep={str: text}, read={str: read_text})
 _TOMBSTONES = Rows(TOMBSTONES, keep=_KEEP, read={str: read_text})

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from everstep.ports.health import Finding, Health, Level
 from everstep.stores.columns import to_time
+from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.schema import unfinished
 
 _MANY = 0.8
 """The part of the server's connections that may be in use before it is worth a word."""
 
 
-def look_at(db: Connection, sql: dict[str, str]) -> Health:
+def look_at(db: Connection, sql: dict[str, str], at: PostgresAddress) -> Health:
     """Ask the server what it is and how it is set up."""
     version, now, is_replica, fsync, commits, used, most = rows(db, sql["health"])[0]
     findings = [
@@ -20,8 +22,19 @@ def look_at(db: Connection, sql: dict[str, str]) -> Health:
         _about_disk(fsync, commits),
         *_about_connections(used, most),
         _about_pooler(db),
+        *_about_schema(db, at),
     ]
     return Health(server=f"PostgreSQL {version.split()[0]}", now=to_time(now), findings=tuple(findings))
+
+
+def _about_schema(db: Connection, at: PostgresAddress) -> Iterator[Finding]:
+    if left := unfinished(db, at):
+        yield Finding(
+            Level.WARNING,
+            f"the upgrade of its schema is not finished: indexes of step {', '.join(map(str, left))} are "
+            "missing, and what they serve is slow.",
+            "Once all workers are of this version, call everstep.stores.postgres.schema.finish.",
+        )
 
 
 def _about_role(is_read_only: bool) -> Iterator[Finding]:

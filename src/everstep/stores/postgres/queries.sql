@@ -5,6 +5,67 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 -- Idle workers hear of it when the transaction is committed, if the fourth names where to tell.
 SELECT {schema}.put_6($1, $2, $3, $4);
 
+-- name: put_more
+-- For commits that take signals, or open or close waits for them.
+SELECT {schema}.put_9($1, $2, $3, $4);
+
+-- name: send
+SELECT {schema}.send_9($1, $2, $3, $4, $5, $6, $7);
+
+-- name: inbox
+SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM {schema}.inbox
+WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) AND taken_at IS NULL
+  AND ($2::text IS NULL OR name = $2) AND number > $3 ORDER BY number LIMIT $4;
+
+-- name: taken_signals
+SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM {schema}.inbox
+WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) AND taken_at IS NOT NULL
+  AND ($2::text IS NULL OR name = $2) AND number > $3 ORDER BY number LIMIT $4;
+
+-- name: recode_signal
+UPDATE {schema}.inbox SET value = given.value
+FROM unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS given (number, was, value)
+WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) AND inbox.number = given.number
+  AND inbox.value = given.was AND taken_at IS NULL RETURNING inbox.number;
+
+-- name: had_events
+SELECT path, event_id FROM {schema}.taken_events
+WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) ORDER BY path, event_id;
+
+-- name: restore_had
+INSERT INTO {schema}.taken_events (run_key, path, event_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: restore_signal
+INSERT INTO {schema}.inbox (run_key, signal_id, name, value, sent_at, number, wait_id, taken_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: lock_event
+-- Taken alone: an opener of a wait for this event has committed, or sees the event.
+SELECT pg_advisory_xact_lock($1, hashtext($2));
+
+-- name: drop_events
+WITH gone AS (
+    DELETE FROM {schema}.events WHERE event_key = ANY (ARRAY(
+        SELECT event_key FROM {schema}.events WHERE expires_at <= {now} LIMIT 100 FOR UPDATE SKIP LOCKED))
+    RETURNING event_key
+)
+DELETE FROM {schema}.event_fields USING gone WHERE event_fields.event_key = gone.event_key;
+
+-- name: keep_event
+WITH kept AS (
+    INSERT INTO {schema}.events (event_id, name, value, published_at, expires_at)
+    SELECT $2, $3, $4, now, now + $5 FROM (SELECT {now} AS now) AS clock
+    ON CONFLICT DO NOTHING RETURNING event_key
+)
+INSERT INTO {schema}.event_fields (name, field, hash, event_key)
+SELECT $3, field, hash, event_key FROM kept, unnest($6::text[], $7::text[]) AS given (field, hash);
+
+-- name: next_topic
+SELECT min(topic) FROM {schema}.waits WHERE topic IS NOT NULL AND status = 'open' AND topic > $1;
+
+-- name: settle_event
+SELECT {schema}.settle_event_9($1::text[], $2, $3, $4, $5, $6);
+
 -- name: records
 SELECT asked.place, sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS asked (run_id, first, last, place)
@@ -132,14 +193,15 @@ WITH done AS (
 )
 SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
 
--- name: signal
+-- name: request_stop
+-- The columns have the names by which earlier releases know them.
 WITH done AS (
     UPDATE {schema}.runs SET signal = $2, signal_note = $4::bytea
     WHERE run_id = $1 AND status IN ('running', 'halted') RETURNING run_key
 )
 SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
 
--- name: signal_note
+-- name: stop_note
 SELECT signal_note FROM {schema}.runs WHERE run_id = $1 AND signal IS NOT NULL;
 
 -- name: ack
@@ -408,3 +470,59 @@ INSERT INTO {schema}.removals (details) VALUES ($1);
 -- name: removals
 SELECT number, details FROM {schema}.removals
 WHERE $1::bigint IS NULL OR number < $1 ORDER BY number DESC LIMIT $2;
+
+-- name: live_append
+WITH written AS (
+    INSERT INTO {schema}.live (run_id, epoch, last, count, at, body)
+    SELECT given.run_id, given.epoch, given.last, given.count, coalesce($6::bigint, {schema}.now_1()), given.body
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[])
+        AS given (run_id, epoch, last, count, body)
+    ON CONFLICT DO NOTHING)
+SELECT pg_notify($7::text, '');
+
+-- name: live_read
+SELECT batch.run_id, batch.epoch, batch.last, batch.count, batch.body
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS wanted (run_id, epoch, last), LATERAL (
+    SELECT l.* FROM {schema}.live AS l
+    WHERE l.run_id = wanted.run_id AND (l.epoch, l.last) > (wanted.epoch, wanted.last)
+    ORDER BY l.epoch, l.last LIMIT $4::bigint) AS batch;
+
+-- name: live_trim
+DELETE FROM {schema}.live USING (
+    SELECT kept.run_id, kept.epoch, kept.last FROM unnest($1::text[]) AS wanted (run_id), LATERAL (
+        SELECT l.run_id, l.epoch, l.last FROM {schema}.live AS l WHERE l.run_id = wanted.run_id
+        ORDER BY l.epoch DESC, l.last DESC LIMIT 1 OFFSET $2::bigint) AS kept) AS bound
+WHERE live.run_id = bound.run_id AND (live.epoch, live.last) <= (bound.epoch, bound.last);
+
+-- name: live_expire
+DELETE FROM {schema}.live WHERE at < coalesce($1::bigint, {schema}.now_1()) - $2::bigint;
+
+-- name: live_recode
+UPDATE {schema}.live AS l SET body = given.body
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[])
+    AS given (run_id, epoch, last, was, body)
+WHERE l.run_id = given.run_id AND l.epoch = given.epoch AND l.last = given.last AND l.body = given.was;
+
+-- name: logs_recode
+UPDATE {schema}.step_logs AS l SET body = given.body
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[])
+    AS given (run_id, path, visit, epoch, attempt, was, body)
+WHERE l.run_id = given.run_id AND l.path = given.path AND l.visit = given.visit AND l.epoch = given.epoch
+  AND l.attempt = given.attempt AND l.body = given.was;
+
+-- name: logs_write
+INSERT INTO {schema}.step_logs (run_id, path, visit, epoch, attempt, body, at)
+SELECT given.*, coalesce($7::bigint, {schema}.now_1())
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[]) AS given
+ON CONFLICT (run_id, path, visit, epoch, attempt) DO UPDATE SET body = excluded.body, at = excluded.at;
+
+-- name: logs_trim
+DELETE FROM {schema}.step_logs AS l
+USING unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[])
+    AS given (run_id, path, visit, epoch, attempt)
+WHERE l.run_id = given.run_id AND l.path = given.path AND l.visit = given.visit AND l.epoch = given.epoch
+  AND l.attempt = given.attempt - $6::bigint;
+
+-- name: logs_read
+SELECT run_id, path, visit, epoch, attempt, body FROM {schema}.step_logs
+WHERE run_id = $1 AND ($2::text IS NULL OR path = $2) ORDER BY path, visit, epoch, attempt;

@@ -13,7 +13,7 @@ from everstep.ports.restoring import (
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.postgres.artifacts import MOST
-from everstep.stores.postgres.columns import read_text, run_row, run_text, text, waits_text
+from everstep.stores.postgres.columns import read_text, run_row, run_text, signal_values, text, waits_text
 from everstep.stores.postgres.connections import Connection, rows
 
 _BATCH_BYTES = 8 << 20
@@ -36,6 +36,10 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
         _keep_records(db, sql, run, inserted[0][0])
         if run.waits:
             db.execute(sql["restore_waits"], (text(run.row.run_id), waits_text(run.waits)))
+        for signal in run.inbox:
+            db.execute(sql["restore_signal"], (inserted[0][0], *signal_values(signal)))
+        for path, event_id in run.had:
+            db.execute(sql["restore_had"], (inserted[0][0], text(path), text(event_id)))
         db.execute(sql["note_change"], (channel,))
         return Restored.RESTORED
 

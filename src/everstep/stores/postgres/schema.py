@@ -3,14 +3,20 @@ as it is needed once when that opens.
 
 A migration only adds, so that workers of the version before go on while newer ones are started. Functions
 carry a number and are never changed. A migration that older clients cannot live with says so in a line
-`-- clients from: N`.
+`-- clients from: N`. One that has more to do than a moment's lock allows is in two parts: `_pre.sql` is what
+clients need, applied by the first of them; `_post.sql` is what may come later, such as an index on a table
+that is large by now.
 """
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psycopg
 
@@ -20,9 +26,19 @@ from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.failures import explain
 from everstep.stores.tables import RUN_COLUMNS, TOMBSTONES, WAITS
 
+T = TypeVar("T")
 _HERE = Path(__file__).parent
 _LOCK = 0x65766572
 """'ever': who migrates holds this advisory lock."""
+EVENT_LOCK = 0x65766E74
+"""'evnt': who publishes holds this advisory lock, with the name of the event."""
+_LOCK_TIMEOUT = "500ms"
+"""How long a part of an upgrade waits for a table: others that come for it meanwhile wait behind."""
+_TRIES = 60
+_PAUSE = 0.5
+"""Seconds before another try."""
+SMALL = 10_000
+"""Up to so many runs and waits, what may come later is done at once."""
 _RUN = ", ".join(("run_key", *(f"runs.{name}" for name in RUN_COLUMNS)))
 _NEWEST = "(SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key)"
 _WAIT = ", ".join(("run_id", *(f"waits.{name}" for name in WAITS.names)))
@@ -44,6 +60,8 @@ class SchemaStep(NamedTuple):
     script: str
     clients_from: int
     """The oldest client that can live with it, by the last migration it knows."""
+    post: str = ""
+    """What may come later."""
 
 
 def read_queries(at: PostgresAddress) -> dict[str, str]:
@@ -67,9 +85,12 @@ def migrations(folder: Path = _HERE / "migrations") -> list[SchemaStep]:
     """Return the schema's steps by number."""
     found: list[SchemaStep] = []
     for file in sorted(folder.glob("[0-9]*.sql")):
-        script = file.read_text()
+        if file.stem.endswith("_post"):
+            continue
+        script, later = file.read_text(), file.with_name(file.name.replace("_pre.sql", "_post.sql"))
         told = re.search(r"^-- clients from: (\d+)$", script, flags=re.MULTILINE)
-        found.append(SchemaStep(int(file.name[:4]), script, int(told[1]) if told else 0))
+        post = later.read_text() if later != file else ""
+        found.append(SchemaStep(int(file.name[:4]), script, int(told[1]) if told else 0, post))
     return found
 
 
@@ -116,30 +137,142 @@ def _version(connection: Connection, at: PostgresAddress) -> int | None:
 
 
 def migrate(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> None:
-    """Bring the schema up to date in one transaction; another process may be doing the same."""
+    """Make the schema, or bring it up to date; another process may be doing the same.
+
+    Of an upgrade each step is a transaction of its own, and the first part of it alone unless the tables are
+    small: no table is locked for longer than a moment.
+    """
+    if _made(connection, at, steps):
+        return
+    for step in steps:
+        _patiently(partial(_upgrade, connection, at, step))
+
+
+def _made(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> bool:
+    """Make the schema with all there is to it; false if it is there."""
+    with _locked(connection, at):
+        if _version(connection, at) is not None:
+            return False
+        # Where the schema was made for us, we need no right to make one.
+        if not rows(connection, "SELECT FROM pg_namespace WHERE nspname = $1", (at.schema,)):
+            connection.execute(f"CREATE SCHEMA {at.quoted_schema}")
+        connection.execute(
+            f"CREATE TABLE {at.quoted_schema}.everstep_schema (number integer PRIMARY KEY, "
+            "clients_from integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), "
+            "finished_at timestamptz)"
+        )
+        for step in steps:
+            _apply(connection, at, step, is_small=True)
+    return True
+
+
+def _upgrade(connection: Connection, at: PostgresAddress, step: SchemaStep) -> None:
+    with _locked(connection, at):
+        if step.number > (_version(connection, at) or 0):
+            before = _relations(connection, at)
+            connection.execute(
+                f"ALTER TABLE {at.quoted_schema}.everstep_schema "
+                "ADD COLUMN IF NOT EXISTS finished_at timestamptz"
+            )
+            _apply(connection, at, step, is_small=bool(step.post) and _is_small(connection, at))
+            _grant(connection, at, before)
+
+
+def _apply(connection: Connection, at: PostgresAddress, step: SchemaStep, *, is_small: bool) -> None:
+    connection.execute(_of(at, step.script))
+    connection.execute(
+        f"INSERT INTO {at.quoted_schema}.everstep_schema (number, clients_from) VALUES ($1, $2)",
+        (step.number, step.clients_from),
+    )
+    if step.post and is_small:
+        connection.execute(_of(at, step.post).replace(" CONCURRENTLY ", " "))
+        _note_finished(connection, at, step)
+
+
+@contextmanager
+def _locked(connection: Connection, at: PostgresAddress) -> Iterator[None]:
+    """Be the only one to change the schema, in a transaction."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", (_LOCK, at.schema))
-        # A client that waits for a lock on a table makes all others wait behind it.
-        connection.execute("SET LOCAL lock_timeout = '5s'")
-        known = _version(connection, at)
-        if known is None:
-            # Where the schema was made for us, we need no right to make one.
-            if not rows(connection, "SELECT FROM pg_namespace WHERE nspname = $1", (at.schema,)):
-                connection.execute(f"CREATE SCHEMA {at.quoted_schema}")
-            connection.execute(
-                f"CREATE TABLE {at.quoted_schema}.everstep_schema (number integer PRIMARY KEY, "
-                "clients_from integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
-            )
-        before = _relations(connection, at)
+        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        yield
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """Try until the tables are free: a client that waits for one keeps others waiting, so not for long."""
+    pause = threading.Event()
+    for tries_left in range(_TRIES, -1, -1):
+        try:
+            return work()
+        except psycopg.errors.LockNotAvailable:
+            if not tries_left:
+                raise
+            pause.wait(_PAUSE)
+    raise AssertionError("not reached")
+
+
+def _is_small(connection: Connection, at: PostgresAddress) -> bool:
+    few = f"LIMIT {SMALL + 1}) AS few) <= {SMALL}"
+    query = "SELECT " + " AND ".join(
+        f"(SELECT count(*) FROM (SELECT FROM {at.quoted_schema}.{table} {few}" for table in ("runs", "waits")
+    )
+    return bool(rows(connection, query)[0][0])
+
+
+def unfinished(connection: Connection, at: PostgresAddress) -> list[int]:
+    """Return the steps of which the later part is still to be done."""
+    query = f"SELECT number FROM {at.quoted_schema}.everstep_schema WHERE finished_at IS NULL ORDER BY number"
+    later = {step.number for step in migrations() if step.post}
+    return [number for (number,) in rows(connection, query) if number in later]
+
+
+def finish(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> None:
+    """Do what was left for later, beside clients at work. May be called again after it was cut off.
+
+    An index is built while others write; it may take minutes, and waits for transactions that began before.
+    """
+    mine = (_LOCK + 1, at.schema)
+    pause = threading.Event()
+    # Not by waiting for the lock: who waits has begun a transaction, for which the index would wait.
+    while not rows(connection, "SELECT pg_try_advisory_lock($1, hashtext($2))", mine)[0][0]:
+        pause.wait(_PAUSE)
+    try:
+        left = set(unfinished(connection, at))
         for step in steps:
-            if step.number > (known or 0):
-                connection.execute(step.script.replace("{schema}", at.quoted_schema))
-                connection.execute(
-                    f"INSERT INTO {at.quoted_schema}.everstep_schema (number, clients_from) VALUES ($1, $2)",
-                    (step.number, step.clients_from),
-                )
-        if known is not None:
-            _grant(connection, at, before)
+            if step.number in left:
+                for statement in _statements(step.post):
+                    _build(connection, at, statement)
+                _note_finished(connection, at, step)
+    finally:
+        connection.execute("SELECT pg_advisory_unlock($1, hashtext($2))", mine)
+
+
+def _build(connection: Connection, at: PostgresAddress, statement: str) -> None:
+    """Build an index unless it is there, and whole."""
+    made = re.fullmatch(r"CREATE INDEX CONCURRENTLY (\w+) ON .*", statement, flags=re.DOTALL)
+    if made is not None:
+        name = f"{at.quoted_schema}.{made[1]}"
+        query = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+        match rows(connection, query, (name,)):
+            case [(True,)]:
+                return
+            case [(False,)]:  # what an earlier try left
+                connection.execute(f"DROP INDEX CONCURRENTLY {name}")
+    connection.execute(_of(at, statement))
+
+
+def _statements(script: str) -> list[str]:
+    bare = re.sub(r"--.*", "", script)
+    return [statement.strip() for statement in bare.split(";") if statement.strip()]
+
+
+def _note_finished(connection: Connection, at: PostgresAddress, step: SchemaStep) -> None:
+    query = f"UPDATE {at.quoted_schema}.everstep_schema SET finished_at = now() WHERE number = $1"
+    connection.execute(query, (step.number,))
+
+
+def _of(at: PostgresAddress, script: str) -> str:
+    return script.replace("{schema}", at.quoted_schema).replace("{event_lock}", str(EVENT_LOCK))
 
 
 def _relations(connection: Connection, at: PostgresAddress) -> dict[str, str]:

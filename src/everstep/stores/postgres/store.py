@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,9 @@ from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.on_demand import on_demand
+from everstep.ports.events import EventRow
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -23,10 +25,11 @@ from everstep.ports.store import (
     Commit,
     Counts,
     Recoded,
+    RecodedSignal,
     RecodedWait,
     RunFilter,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     TakenUp,
     Verdict,
@@ -45,12 +48,14 @@ from everstep.stores.postgres.columns import (
     read_text,
     rounds,
     run_row,
+    signal_row,
     some_text,
     stored,
     text,
     tombstone,
 )
 from everstep.stores.postgres.connections import Connection, Connections, at_once, rows
+from everstep.stores.postgres.events import keep_event
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
 from everstep.stores.postgres.schema import prepare, read_queries
@@ -58,13 +63,22 @@ from everstep.stores.postgres.waits import PostgresWaits
 from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
+if TYPE_CHECKING:
+    from everstep.ports.live import LiveRing
+    from everstep.stores.postgres.live import PostgresRing
+else:
+    PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
+
 T = TypeVar("T")
 Hashes = list[str]
 Names = list[str]
 Runs = list[RunRow]
+Signals = list[SignalRow]
 Workers = list[WorkerRow]
 Range = tuple[str, int, int]
 """A run, and the first and the last sequence of some of its records."""
+MOST_AT_ONCE = 2000
+"""Waits that are settled in one transaction."""
 LAST = 2**62
 """Behind every sequence."""
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
@@ -74,7 +88,15 @@ class PostgresStore:
     """Many clients on many machines may use one schema; leases run by the server's clock."""
 
     capabilities = Capabilities(
-        durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+        durable=True,
+        single_writer=True,
+        remote=True,
+        recodes=True,
+        retains=True,
+        restores=True,
+        live=True,
+        has_inbox=True,
+        has_events=True,
     )
 
     def __init__(self, at: PostgresAddress, clock: Clock, *, create: bool = True) -> None:
@@ -83,6 +105,7 @@ class PostgresStore:
         self._sql = read_queries(at)
         self._put_step = PreparedCall("everstep_step", self._sql["put_step"], [*[TEXT] * 6, BINARY, TEXT])
         self._put_group = PreparedCall("everstep_group", self._sql["put_group"], [TEXT, BINARY, TEXT, TEXT])
+        self._put_more = PreparedCall("everstep_more", self._sql["put_more"], [TEXT, BINARY, TEXT, TEXT])
         self._channel = channel_of(at)
         self._connections = Connections(at, at.pool)
         self._renewals = Connections(at, 1)
@@ -107,6 +130,9 @@ class PostgresStore:
     def _now(self) -> int | None:
         """Return the time that a test has set; none lets the server's clock count."""
         return to_int(time_for_store(self._clock))
+
+    def live(self) -> LiveRing:
+        return PostgresRing(self._at, self._sql, self._clock)
 
     async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that no other task waits for the network."""
@@ -136,7 +162,7 @@ class PostgresStore:
             number(commit.epoch),
             flag(commit.keyframe),
             commit.body,
-            flag(commit.ignores_signal),
+            flag(commit.answers_stop),
         )
         return _VERDICTS[self._connections.use(lambda db: self._put_step(db, values))]
 
@@ -144,7 +170,11 @@ class PostgresStore:
         said, bodies = group(commits, self._known_flows)
         channel = self._channel.encode() if any(map(_makes_due, commits)) else None
         values = (said, bodies, number(self._now()), channel)
-        found = self._connections.use(lambda db: self._put_group(db, values))
+        call = self._put_group
+        for commit in commits:
+            if commit.taken or commit.pairs:
+                call = self._put_more
+        found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
         for commit, verdict in zip(commits, verdicts, strict=True):
             if commit.admission is not None and verdict is Verdict.ACCEPTED:
@@ -294,7 +324,7 @@ class PostgresStore:
         given = (names, epochs, [text(lease.owner) for lease in held], span_to_int(ttl), self._now())
         until = {row[:2]: row[2] for row in rows(db, self._sql["renew"], given)}
         found = rows(db, self._sql["still_held"], (names, epochs)) if len(until) < len(held) else []
-        verdicts = dict.fromkeys(found, Verdict.SIGNALLED)
+        verdicts = dict.fromkeys(found, Verdict.STOP_REQUESTED)
         return [
             msgspec.structs.replace(lease, expires_at=to_time(until[key]))
             if key in until
@@ -355,11 +385,11 @@ class PostgresStore:
 
         return await self._aside(introduce)
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
-        return bool(await self._rows("signal", text(run_id), signal.value, self._channel, note))
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+        return bool(await self._rows("request_stop", text(run_id), wanted.value, self._channel, note))
 
-    async def signal_note(self, run_id: str) -> bytes | None:
-        found = await self._rows("signal_note", text(run_id))
+    async def stop_note(self, run_id: str) -> bytes | None:
+        found = await self._rows("stop_note", text(run_id))
         return bytes(found[0][0]) if found and found[0][0] is not None else None
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
@@ -385,6 +415,43 @@ class PostgresStore:
         given = (wait_id, by, answer, token_hash, now, details)
         # If the reply were lost, a second try would say that another answer had come first.
         return await self._aside(lambda db: self._waits.settle(db, *given), repeats=False)
+
+    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        about = (text(signal.signal_id), text(signal.name), signal.value, most)
+        [(verdict,)] = await self._rows("send", text(run_id), *about, self._now(), self._channel)
+        return Sending(verdict)
+
+    async def inbox(
+        self,
+        run_id: str,
+        *,
+        name: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        is_taken: bool = False,
+    ) -> Signals:
+        query = "taken_signals" if is_taken else "inbox"
+        return [
+            signal_row(row) for row in await self._rows(query, text(run_id), some_text(name), after, limit)
+        ]
+
+    async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
+        numbers, was = [new.number for new in signals], [new.was for new in signals]
+        values = [new.value for new in signals]
+        return len(await self._rows("recode_signal", text(run_id), numbers, was, values))
+
+    async def keep_event(self, event: EventRow) -> Names:
+        now = self._now()
+        return await self._aside(lambda db: keep_event(db, self._sql, event, now))
+
+    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        found = await self._rows("had_events", text(run_id))
+        return sorted((read_text(path), read_text(event_id)) for path, event_id in found)
+
+    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+        about = (text(event.event_id), event.value, MOST_AT_ONCE, self._now(), self._channel)
+        [(settled,)] = await self._rows("settle_event", [text(topic) for topic in topics], *about)
+        return int(settled)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         now = self._now()
@@ -495,7 +562,7 @@ class PostgresStore:
         return [run_row(row) for row in found]
 
     async def health(self) -> Health:
-        return await self._aside(lambda db: look_at(db, self._sql))
+        return await self._aside(lambda db: look_at(db, self._sql, self._at))
 
     async def write_probe(self) -> None:
         await self._rows("probe")

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from everstep.engine.commits import answers_signal, closes_waits, first_row, gives_back
+from everstep.engine.commits import closes_waits, ends_stop_request, first_row, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
-from everstep.model.waits import WaitChange, WaitRow
+from everstep.model.waits import SignalRow, WaitChange, WaitRow
+from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.tables import Converts, Rows, RowTable
 
@@ -70,7 +71,7 @@ def commit_arguments(commit: Commit) -> tuple[str | bytes | int, ...]:
         commit.checkpoint_id,
         commit.base or "",
         commit.epoch,
-        ("k" if commit.keyframe else "") + ("i" if commit.ignores_signal else ""),
+        ("k" if commit.keyframe else "") + ("i" if commit.answers_stop else ""),
         packed(KEYFRAME if commit.keyframe else WHOLE, commit.checkpoint_id, commit.body),
         _brings(commit),
     )
@@ -79,7 +80,8 @@ def commit_arguments(commit: Commit) -> tuple[str | bytes | int, ...]:
 def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
-    if has_more or commit.keyframe or commit.waits or commit.closed or commit.base is None:
+    has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
+    if has_more or commit.base is None:
         return None
     return (
         commit.run_id,
@@ -99,7 +101,7 @@ def _brings(commit: Commit) -> bytes:
     if commit.status is not None:
         more["status"] = commit.status.value
         more["gives_back"] = gives_back(commit.status)
-        more["answers_signal"] = answers_signal(commit.status)
+        more["ends_stop_request"] = ends_stop_request(commit.status)
         more["closes_waits"] = closes_waits(commit.status)
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
@@ -107,6 +109,12 @@ def _brings(commit: Commit) -> bytes:
         more["waits"] = [wait_fields(wait) for wait in commit.waits]
     if commit.closed:
         more["closed"] = commit.closed
+    if commit.taken:
+        more["taken"] = commit.taken
+    if commit.pairs:
+        more["pairs"] = True
+        if listening := [told for wait in commit.waits if (told := _listening(wait)) is not None]:
+            more["listening"] = listening
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {
@@ -115,6 +123,15 @@ def _brings(commit: Commit) -> bytes:
             "structure": as_text(to.blueprint),
         }
     return _encode(more) if more else b""
+
+
+def _listening(wait: WaitRow) -> dict[str, Any] | None:
+    """Return which events a wait is for; none if it is for something else."""
+    wanted = Wanted.of(wait.topic)
+    if wanted is None:
+        return None
+    about = {"name": wanted.name, "hashes": wanted.hashes, "prefix": wanted.prefix}
+    return {"wait": wait.wait_id, "topic": wait.topic, **about}
 
 
 def as_text(data: bytes) -> msgspec.Raw:
@@ -217,6 +234,20 @@ def wait_row(row: Hash) -> WaitRow | None:
         raise StateCorrupted(f"the row of wait {name!r} was altered: {error!r}.") from error
 
 
+def signal_row(row: Hash) -> SignalRow:
+    """Read a signal."""
+    try:
+        return _SIGNALS.row([row.get(name) for name in _SIGNAL_NAMES])
+    except (ValueError, OverflowError) as error:
+        name = row.get(b"id", b"?").decode(errors="replace")
+        raise StateCorrupted(f"the row of signal {name!r} was altered: {error!r}.") from error
+
+
+def signal_fields(signal: SignalRow) -> list[Any]:
+    """Return what is kept of a signal."""
+    return _flat(_SIGNALS.kept(signal))
+
+
 def tombstone(run_id: str, row: Hash) -> Tombstone:
     """Read what is left of a run."""
     try:
@@ -249,6 +280,7 @@ _RUN_TABLE = RowTable(
         "flow_version": "version",
         "flow_hash": "hash",
         "parent_run_id": "parent",
+        "stop_request": "signal",
         "created_at": "created",
         "ended_at": "ended",
         "acked_at": "acked",
@@ -279,11 +311,17 @@ _TOMBSTONE_TABLE = RowTable(
     without=("run_id",),
     named={"flow_id": "flow", "created_at": "created", "erased_at": "erased"},
 )
-_RUN_NAMES, _WAIT_NAMES, _TOMBSTONE_NAMES = (
-    [name.encode() for name in table.names] for table in (_RUN_TABLE, _WAIT_TABLE, _TOMBSTONE_TABLE)
+_SIGNAL_TABLE = RowTable(
+    SignalRow,
+    named={"signal_id": "id", "sent_at": "sent", "wait_id": "wait", "taken_at": "taken"},
+)
+_RUN_NAMES, _WAIT_NAMES, _TOMBSTONE_NAMES, _SIGNAL_NAMES = (
+    [name.encode() for name in table.names]
+    for table in (_RUN_TABLE, _WAIT_TABLE, _TOMBSTONE_TABLE, _SIGNAL_TABLE)
 )
 _KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
 _READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
 _RUNS = Rows(_RUN_TABLE, keep={**_KEEP, int: _number_above_zero}, read=_READ)
 _WAITS = Rows(_WAIT_TABLE, keep=_KEEP, read=_READ)
+_SIGNALS = Rows(_SIGNAL_TABLE, keep=_KEEP, read=_READ)
 _TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=_KEEP, read=_READ)

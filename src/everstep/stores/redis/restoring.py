@@ -13,7 +13,16 @@ from everstep.ports.restoring import EPOCHS_OF_A_LIFE, Restored, WholeRun, judge
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.redis.blobs import MOST
-from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, packed, run_fields, wait_fields
+from everstep.stores.redis.fields import (
+    KEYFRAME,
+    STUB,
+    WHOLE,
+    as_text,
+    packed,
+    run_fields,
+    signal_fields,
+    wait_fields,
+)
 from everstep.stores.redis.wire import Argument
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,6 +53,18 @@ def _arguments(run: WholeRun) -> list[Argument]:
         ],
         "structures": [(flow_hash, as_text(blueprint)) for flow_hash, blueprint in run.blueprints],
     }
+    if run.inbox:
+        brings["inbox"] = [
+            {
+                "id": signal.signal_id,
+                "number": signal.number,
+                "taken": signal.taken_at is not None,
+                "fields": signal_fields(signal),
+            }
+            for signal in run.inbox
+        ]
+    if run.had:
+        brings["had"] = run.had
     if run.row.forked_at is not None:
         brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
     head, first = run.head, run.records[0].sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,7 +16,9 @@ from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -25,10 +27,11 @@ from everstep.ports.store import (
     Commit,
     Counts,
     Recoded,
+    RecodedSignal,
     RecodedWait,
     RunFilter,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     Verdict,
     WaitFilter,
@@ -51,6 +54,7 @@ from everstep.stores.redis.fields import (
     plain_arguments,
     quota_text,
     run_row,
+    signal_row,
     span,
     tombstone,
     unpacked,
@@ -64,10 +68,17 @@ from everstep.stores.redis.watch import RedisWatch
 from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
+if TYPE_CHECKING:
+    from everstep.ports.live import LiveRing
+    from everstep.stores.redis.live import RedisRing
+else:
+    RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
+
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
 Hashes = list[str]
 Runs = list[RunRow]
+Signals = list[SignalRow]
 Waits = list[WaitRow]
 Workers = list[WorkerRow]
 Range = tuple[str, int, int, int]
@@ -76,6 +87,8 @@ FORMAT = 1
 OLDEST_SERVER = 0x070000
 NEWEST = 1 << 53
 THREADS = 8
+MOST_AT_ONCE = 1000
+"""Waits that one script settles with an event."""
 _PAGE = 1000
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"again": Verdict.ACCEPTED}
 _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
@@ -85,7 +98,15 @@ class RedisStore:
     """Many clients on many machines may share it; whatever must happen together is one script."""
 
     capabilities = Capabilities(
-        durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+        durable=True,
+        single_writer=True,
+        remote=True,
+        recodes=True,
+        retains=True,
+        restores=True,
+        live=True,
+        has_inbox=True,
+        has_events=True,
     )
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
@@ -125,6 +146,9 @@ class RedisStore:
     async def _aside(self, name: str, *arguments: Argument, once: bool = False) -> Any:
         """Run a script on a thread, so that a slow server holds no other task up."""
         return await self._on_thread(partial(self._call, name, *arguments, once=once))
+
+    def live(self) -> LiveRing:
+        return RedisRing(self._links)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await self._threads.run(work)
@@ -308,10 +332,10 @@ class RedisStore:
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
-        return bool(await self._aside("signal", run_id, signal.value, note or b""))
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+        return bool(await self._aside("request_stop", run_id, wanted.value, note or b""))
 
-    async def signal_note(self, run_id: str) -> bytes | None:
+    async def stop_note(self, run_id: str) -> bytes | None:
         _, flat = await self._aside("run", run_id)
         row = hash_of(flat) or {}
         return row.get(b"signal_note") if b"signal" in row else None
@@ -328,6 +352,41 @@ class RedisStore:
             index = f"waits:flow:{wanted.flow_id}"
         narrowed = [marked(part) for part in (wanted.after, wanted.run_id, wanted.flow_id, wanted.kind)]
         return _waits(await self._aside("waits", index, wanted.limit, *narrowed, status))
+
+    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        about = (signal.signal_id, signal.name, signal.value or b"", most)
+        return Sending((await self._aside("send", run_id, *about)).decode())
+
+    async def inbox(
+        self,
+        run_id: str,
+        *,
+        name: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        is_taken: bool = False,
+    ) -> Signals:
+        found = await self._aside("inbox", run_id, marked(name), after, limit, int(is_taken))
+        return [signal_row(hash_of(flat)) for flat in found]
+
+    async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
+        told = (part for new in signals for part in (new.number, new.was, new.value))
+        return int(await self._aside("recode_signals", run_id, *told))
+
+    async def keep_event(self, event: EventRow) -> Hashes:
+        kept = 0 if event.expires_at is None else span(event.expires_at - event.published_at)
+        about = (event.event_id, event.name, event.value, Wanted(event.name, {}).prefix, kept)
+        fields = (part for pair in event.fields.items() for part in pair)
+        found = [Wanted.of(topic.decode()) for topic in await self._aside("keep_event", *about, *fields)]
+        return [wanted.shape for wanted in found if wanted is not None]
+
+    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        found = await self._aside("had_events", run_id)
+        return sorted((path.decode(), event_id.decode()) for path, event_id in found)
+
+    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+        about = (event.event_id, event.value, MOST_AT_ONCE)
+        return int(await self._aside("settle_event", *about, *topics))
 
     async def wait(self, wait_id: str) -> WaitRow | None:
         return wait_row(hash_of(await self._aside("wait", wait_id)))

@@ -19,7 +19,7 @@ from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
 
 _KINDS = {
-    "signalled_runs": None,
+    "stopping_runs": None,
     "settled_runs": "waking",
     "due_runs": "waking",
     "expired_runs": None,

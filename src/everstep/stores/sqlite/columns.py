@@ -10,10 +10,10 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.removal import Tombstone
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.stores.columns import to_time
-from everstep.stores.tables import RUNS, TOMBSTONES, WAITS, Converts, FoundRun, Held, Rows
+from everstep.stores.tables import RUNS, SIGNALS, TOMBSTONES, WAITS, Converts, FoundRun, Held, Rows
 
 SPAN = 1 << 32
 """How many positions each run has in the table of checkpoints."""
@@ -79,6 +79,14 @@ def wait_row(row: tuple[Any, ...]) -> WaitRow:
         raise StateCorrupted(f"the row of wait {row[1]!r} was altered: {error}.") from error
 
 
+def signal_row(row: tuple[Any, ...]) -> SignalRow:
+    """Read a row of the inbox."""
+    try:
+        return _SIGNALS.row(row)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"the row of signal {row[0]!r} was altered: {error}.") from error
+
+
 def tombstone(row: tuple[Any, ...]) -> Tombstone:
     """Read a row of tombstones."""
     try:
@@ -117,4 +125,5 @@ def _bytes(value: Any) -> bytes:
 _READ: Converts = {str: _text, int: _number, bool: _flag, bytes: _bytes}
 _RUNS = Rows(RUNS, keep={}, read=_READ)
 _WAITS = Rows(WAITS, keep={}, read=_READ)
+_SIGNALS = Rows(SIGNALS, keep={}, read=_READ)
 _TOMBSTONES = Rows(TOMBSTONES, keep={}, read=_READ)

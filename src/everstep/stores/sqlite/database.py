@@ -193,6 +193,8 @@ def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None)
             if number > version and (upto is None or number <= upto):
                 connection.execute(script)
                 connection.execute(f"PRAGMA user_version = {number}")
+        if upto is None or upto >= _newest():
+            _add_columns(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
     transact(connection, bring)

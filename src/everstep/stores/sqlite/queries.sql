@@ -143,23 +143,24 @@ UPDATE runs SET expires_at = ?4, process = coalesce(?5, process) WHERE run_id = 
 -- name: release
 UPDATE runs SET owner = NULL, expires_at = NULL, process = NULL WHERE run_id = ?1 AND epoch = ?2;
 
--- name: signal
+-- name: request_stop
+-- The columns and the table of notes have the names by which earlier releases know them.
 UPDATE runs SET signal = ?2 WHERE run_id = ?1 AND status IN ('running', 'halted');
 
--- name: has_signal_notes
+-- name: has_stop_notes
 SELECT 1 FROM sqlite_schema WHERE name = 'signal_notes';
 
--- name: make_signal_notes
+-- name: make_stop_notes
 -- Made when the first note is left, outside the numbered schema: releases that know nothing of it are not in its way.
 CREATE TABLE IF NOT EXISTS signal_notes (run_key INTEGER PRIMARY KEY, note BLOB NOT NULL);
 
--- name: note_signal
+-- name: note_stop
 INSERT OR REPLACE INTO signal_notes SELECT run_key, ?2 FROM runs WHERE run_id = ?1;
 
--- name: drop_signal_note
+-- name: drop_stop_note
 DELETE FROM signal_notes WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1);
 
--- name: signal_note
+-- name: stop_note
 SELECT note FROM signal_notes JOIN runs USING (run_key) WHERE run_id = ?1 AND signal IS NOT NULL;
 
 -- name: ack
@@ -235,6 +236,95 @@ WHERE waits.status = 'open'
   AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
 ORDER BY wait_key LIMIT ?6;
 
+-- name: run_to_send_to
+SELECT run_key, status FROM runs WHERE run_id = ?1;
+
+-- name: signal_is_there
+SELECT 1 FROM inbox WHERE run_key = ?1 AND signal_id = ?2;
+
+-- name: count_untaken
+SELECT count(*) FROM inbox INDEXED BY inbox_untaken WHERE run_key = ?1 AND taken_at IS NULL;
+
+-- name: add_signal
+INSERT INTO inbox (run_key, number, signal_id, name, value, sent_at, wait_id, taken_at)
+VALUES (?1, coalesce(?8, (SELECT coalesce(max(number), 0) + 1 FROM inbox WHERE run_key = ?1)), ?2, ?3, ?4, ?5, ?6, ?7);
+
+-- name: untaken_signals
+SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM inbox INDEXED BY inbox_untaken
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND taken_at IS NULL AND (?2 IS NULL OR name = ?2)
+  AND number > ?3 ORDER BY number LIMIT ?4;
+
+-- name: recode_signal
+UPDATE inbox SET value = ?4 WHERE run_key = ?1 AND number = ?2 AND value = ?3 AND taken_at IS NULL;
+
+-- name: taken_signals
+SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM inbox
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND taken_at IS NOT NULL AND (?2 IS NULL OR name = ?2)
+  AND number > ?3 ORDER BY number LIMIT ?4;
+
+-- name: free_signals
+-- Of one name, oldest first: those that settled no wait, or one that was closed without them.
+SELECT signal_id, name, value, sent_at, number, inbox.wait_id, taken_at
+FROM inbox INDEXED BY inbox_untaken LEFT JOIN waits USING (wait_id)
+WHERE inbox.run_key = ?1 AND taken_at IS NULL AND name = ?2
+  AND (inbox.wait_id IS NULL OR coalesce(waits.status, 'closed') = 'closed')
+ORDER BY number LIMIT ?3;
+
+-- name: open_signal_waits
+SELECT {wait} FROM waits INDEXED BY waits_by_run JOIN runs USING (run_key)
+WHERE waits.run_key = ?1 AND waits.status = 'open' AND topic >= 'signal:' AND topic < 'signal;' ORDER BY wait_key;
+
+-- name: give_signal
+UPDATE inbox SET wait_id = ?3 WHERE run_key = ?1 AND number = ?2;
+
+-- name: take_signal
+UPDATE inbox SET taken_at = ?3, value = NULL WHERE run_key = ?1 AND signal_id = ?2 AND taken_at IS NULL;
+
+-- name: drop_events
+-- Some of those whose time is over.
+DELETE FROM events WHERE event_key IN (SELECT event_key FROM events WHERE expires_at <= ?1 LIMIT 100);
+
+-- name: keep_event
+INSERT INTO events (event_id, name, value, published_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
+
+-- name: keep_field
+INSERT INTO event_fields (name, field, hash, event_key) VALUES (?1, ?2, ?3, ?4);
+
+-- name: next_topic
+SELECT min(topic) FROM waits INDEXED BY waits_by_topic WHERE topic IS NOT NULL AND status = 'open' AND topic > ?1;
+
+-- name: waits_for_event
+SELECT {wait} FROM waits INDEXED BY waits_by_topic CROSS JOIN runs USING (run_key)
+WHERE topic IN (SELECT value FROM json_each(?1)) AND waits.status = 'open' AND topic IS NOT NULL
+  AND (due_at IS NULL OR due_at > ?2)
+  AND NOT EXISTS (SELECT 1 FROM taken_events AS t
+                  WHERE t.run_key = waits.run_key AND t.path = waits.path AND t.event_id = ?3)
+ORDER BY wait_key LIMIT ?4;
+
+-- name: open_event_waits
+SELECT {wait} FROM waits INDEXED BY waits_by_run JOIN runs USING (run_key)
+WHERE waits.run_key = ?1 AND waits.status = 'open' AND topic >= 'event:' AND topic < 'event;' ORDER BY wait_key;
+
+-- name: kept_event
+-- The oldest that has all these fields, and that this node of the run has not had.
+SELECT event_id, value FROM events
+WHERE name = ?1 AND expires_at > ?2
+  AND (?3 = 0 OR event_key IN (
+    SELECT event_key FROM json_each(?4) AS wanted JOIN event_fields
+    ON event_fields.name = ?1 AND field = wanted.key AND hash = wanted.value
+    GROUP BY event_key HAVING count(*) = ?3))
+  AND NOT EXISTS (SELECT 1 FROM taken_events AS t
+                  WHERE t.run_key = ?5 AND t.path = ?6 AND t.event_id = events.event_id)
+ORDER BY event_key LIMIT 1;
+
+-- name: had_events
+SELECT path, event_id FROM taken_events WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
+ORDER BY path, event_id;
+
+-- name: take_event
+INSERT INTO taken_events (run_key, path, event_id)
+SELECT run_key, ?2, ?3 FROM runs WHERE run_id = ?1 ON CONFLICT DO NOTHING;
+
 -- name: settle
 UPDATE waits
 SET status = 'settled', settled_at = ?2, settled_by = ?3, answer = ?4, details = ?5,
@@ -261,7 +351,7 @@ SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, sc
               THEN max(?8, 1) END
 WHERE wait_id = ?1 AND status = 'open';
 
--- name: signalled_runs
+-- name: stopping_runs
 -- Each of these five finds runs that are due, the longest due first: since when, and their lane.
 SELECT run_id, 0, runs.priority, runs.flow_id, runs.run_group, TRUE FROM runs INDEXED BY runs_signalled
 WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)

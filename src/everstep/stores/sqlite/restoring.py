@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import apsw
 
 from everstep.ports.restoring import (
@@ -20,7 +22,9 @@ MOST = 10**9 - 2**16
 """Bytes of a record: a row holds no more than 1,000,000,000."""
 
 
-def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored:
+def restore(
+    db: apsw.Connection, sql: dict[str, str], run: WholeRun, keep_inbox: Callable[[int, WholeRun], None]
+) -> Restored:
     """Keep a run with its records and waits; the caller has begun a transaction."""
     check_run(run, MOST, "SQLite")
     found = rows(db, sql["run"], (run.row.run_id,))
@@ -47,6 +51,8 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
         db.execute(sql["first_put"], kept)
     for wait in run.waits:
         db.execute(sql["open_wait"], wait_values(wait, key))
+    if run.inbox or run.had:
+        keep_inbox(key, run)
     for flow_hash, blueprint in run.blueprints:
         db.execute(sql["keep_blueprint"], (flow_hash, packed_structure(blueprint)))
     return Restored.RESTORED

@@ -14,13 +14,29 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
-from everstep.engine.commits import answers_signal, first_row, gives_back, judge, judge_admission, judge_base
+from everstep.engine.commits import (
+    ends_stop_request,
+    first_row,
+    gives_back,
+    judge,
+    judge_admission,
+    judge_base,
+)
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import (
+    EVENT_KIND,
+    MOST_UNTAKEN,
+    Sending,
+    SettledBy,
+    SignalRow,
+    WaitChange,
+    WaitRow,
+    WaitStatus,
+)
 from everstep.on_demand import on_demand
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -31,10 +47,11 @@ from everstep.ports.store import (
     Commit,
     Counts,
     Recoded,
+    RecodedSignal,
     RecodedWait,
     RunFilter,
     RunRow,
-    Signal,
+    StopRequest,
     StoredRecord,
     TakenUp,
     Verdict,
@@ -68,21 +85,32 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
+    from everstep.ports.events import EventRow
     from everstep.ports.health import Health
+    from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.claims import SqliteDueRuns
+    from everstep.stores.sqlite.events import SqliteEvents
     from everstep.stores.sqlite.health import look_at, write_and_remove
+    from everstep.stores.sqlite.inbox import SqliteInbox
     from everstep.stores.sqlite.listing import list_runs
+    from everstep.stores.sqlite.live import SqliteRing
     from everstep.stores.sqlite.restoring import restore
+    from everstep.stores.sqlite.side_tables import SideTables
 else:
     SqliteDueRuns = on_demand("everstep.stores.sqlite.claims:SqliteDueRuns")
+    SqliteEvents = on_demand("everstep.stores.sqlite.events:SqliteEvents")
+    SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
+    SqliteRing = on_demand("everstep.stores.sqlite.live:SqliteRing")
+    SideTables = on_demand("everstep.stores.sqlite.side_tables:SideTables")
     write_and_remove = on_demand("everstep.stores.sqlite.health:write_and_remove")
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Hashes = list[str]
+Names = list[str]
 Claims = list[tuple[RunRow, Lease]]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
@@ -92,7 +120,16 @@ _ACCEPTED = Verdict.ACCEPTED
 class SqliteStore:
     """Many clients in many processes may use one file; writes are one transaction each."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
+    capabilities = Capabilities(
+        durable=True,
+        single_writer=True,
+        recodes=True,
+        retains=True,
+        restores=True,
+        live=True,
+        has_inbox=True,
+        has_events=True,
+    )
 
     def __init__(
         self,
@@ -130,6 +167,37 @@ class SqliteStore:
     @cached_property
     def _due(self) -> SqliteDueRuns:
         return SqliteDueRuns(self._db, self._sql)
+
+    @cached_property
+    def _side(self) -> SideTables:
+        return SideTables(self._db, self.path)
+
+    @cached_property
+    def _inbox(self) -> SqliteInbox:
+        return SqliteInbox(self._db, self._sql, self._side, self._waits)
+
+    @cached_property
+    def _events(self) -> SqliteEvents:
+        return SqliteEvents(self._db, self._sql, self._side, self._waits)
+
+    def _listen(self, commit: Commit, key: int) -> None:
+        """Take the signals that a commit names, and bring its waits and what they listen for together."""
+        now = self._clock.now()
+        self._inbox.follow(key, commit, now)
+        if any(wait.kind == EVENT_KIND for wait in commit.waits):
+            self._events.pair(key, now)
+
+    async def keep_event(self, event: EventRow) -> Names:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._events.keep(event, self._clock.now()))
+
+    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+        with self._lock, plainly(self.path):
+            return self._events.had(run_id)
+
+    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._events.settle(event, topics, self._clock.now()))
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
@@ -182,7 +250,7 @@ class SqliteStore:
                 commit.body,
                 key,
                 commit.epoch,
-                commit.ignores_signal,
+                commit.answers_stop,
             ),
         )
         if self._db.changes() != 1:
@@ -195,6 +263,8 @@ class SqliteStore:
             self._change_status(commit, key, commit.status)
         if commit.adopts is not None:
             self._adopt(key, sequence, commit.adopts)
+        if commit.taken or commit.pairs:
+            self._listen(commit, key)
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -203,7 +273,7 @@ class SqliteStore:
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         is_over = gives_back(status)
-        values = (key, str(status), to_int(commit.ended_at), is_over, answers_signal(status))
+        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(status))
         self._db.execute(self._sql["change_status"], values)
         if commit.run_id not in self._waitless:
             self._waits.follow(key, status)
@@ -230,8 +300,8 @@ class SqliteStore:
         found = rows(self._db, self._sql["diagnose"], (key, position))
         if not found:
             return Verdict.UNKNOWN_RUN
-        epoch, signal, here, before = found[0]
-        verdict = judge(commit, epoch=epoch, signal=signal, before=before, here=here)
+        epoch, stop_request, here, before = found[0]
+        verdict = judge(commit, epoch=epoch, stop_request=stop_request, before=before, here=here)
         return verdict or Verdict.MOVED  # as it was when it was written
 
     def _admit(self, commit: Commit) -> Verdict:
@@ -261,6 +331,8 @@ class SqliteStore:
             self._waitless.add(commit.run_id)
         if commit.status not in (None, Status.RUNNING):
             self._change_status(commit, key, commit.status)
+        if commit.pairs:
+            self._listen(commit, key)
         return Verdict.ACCEPTED
 
     def _taken(self, commit: Commit) -> Verdict | None:
@@ -328,7 +400,11 @@ class SqliteStore:
 
     async def restore(self, run: WholeRun) -> Restored:
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: restore(self._db, self._sql, run))
+            return self._in_transaction(lambda: restore(self._db, self._sql, run, self._restore_inbox))
+
+    def _restore_inbox(self, key: int, run: WholeRun) -> None:
+        self._inbox.restore(key, run.inbox)
+        self._events.restore(run.row.run_id, run.had)
 
     async def lease(
         self,
@@ -465,7 +541,7 @@ class SqliteStore:
         found = rows(db, self._sql["run"], (lease.run_id,))
         held = run_row(found[0]) if found else None
         is_ours = held is not None and held.lease is not None and held.lease.epoch == lease.epoch
-        return Verdict.SIGNALLED if is_ours else Verdict.FENCED
+        return Verdict.STOP_REQUESTED if is_ours else Verdict.FENCED
 
     async def release_lease(self, lease: Lease) -> None:
         self._execute("release", (lease.run_id, lease.epoch))
@@ -506,25 +582,25 @@ class SqliteStore:
             return read_structure(bytes(structure))
         return None
 
-    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
+    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._signal(run_id, signal, note))
+            return self._in_transaction(lambda: self._request_stop(run_id, wanted, note))
 
-    def _signal(self, run_id: str, signal: Signal, note: bytes | None) -> bool:
-        self._db.execute(self._sql["signal"], (run_id, signal.value))
+    def _request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None) -> bool:
+        self._db.execute(self._sql["request_stop"], (run_id, wanted.value))
         if self._db.changes() != 1:
             return False
         if note is not None:
-            self._db.execute(self._sql["make_signal_notes"])
-            self._db.execute(self._sql["note_signal"], (run_id, note))
+            self._db.execute(self._sql["make_stop_notes"])
+            self._db.execute(self._sql["note_stop"], (run_id, note))
         else:
-            self._drop_signal_note(run_id)
+            self._drop_stop_note(run_id)
         return True
 
-    async def signal_note(self, run_id: str) -> bytes | None:
-        if not self._execute("has_signal_notes", ()):
+    async def stop_note(self, run_id: str) -> bytes | None:
+        if not self._execute("has_stop_notes", ()):
             return None
-        found = self._execute("signal_note", (run_id,))
+        found = self._execute("stop_note", (run_id,))
         return bytes(found[0][0]) if found else None
 
     def changes(self) -> int:
@@ -587,6 +663,27 @@ class SqliteStore:
             done = self._in_transaction(lambda: self._waits.settle(*given))
             return done, self._waits.get(wait_id)
 
+    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._inbox.send(run_id, signal, most, self._clock.now()))
+
+    async def inbox(
+        self,
+        run_id: str,
+        *,
+        name: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        is_taken: bool = False,
+    ) -> list[SignalRow]:
+        with self._lock, plainly(self.path):
+            return self._inbox.list(run_id, name, after, limit, is_taken)
+
+    async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
+        with self._lock, plainly(self.path):
+            key = self._key_of(run_id)
+            return 0 if key is None else self._in_transaction(lambda: self._inbox.recode(key, signals))
+
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._lock, plainly(self.path):
             now = self._clock.now()
@@ -606,7 +703,13 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             verdict: Erasure = self._in_transaction(lambda: self._erase(run_id, head, reason, summary))
             self._forget(run_id)
-            return verdict
+        if verdict is Erasure.ERASED and self.path.with_name(self.path.name + ".live").exists():
+            ring = SqliteRing(self.path, self._clock)
+            try:
+                ring.forget(run_id)
+            finally:
+                ring.close()
+        return verdict
 
     def _erase(self, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
         db, sql, now = self._db, self._sql, self._clock.now()
@@ -623,15 +726,15 @@ class SqliteStore:
         )
         if verdict is Erasure.ERASED:
             key = found[0][0]
-            self._drop_signal_note(run_id)
+            self._drop_stop_note(run_id)
             db.execute(sql["bury"], (key, to_int(now), reason, summary))
             for query in ("note_key", "erase_waits", "erase_records", "erase_run"):
                 db.execute(sql[query], (key,))
         return verdict
 
-    def _drop_signal_note(self, run_id: str) -> None:
-        if rows(self._db, self._sql["has_signal_notes"], ()):
-            self._db.execute(self._sql["drop_signal_note"], (run_id,))
+    def _drop_stop_note(self, run_id: str) -> None:
+        if rows(self._db, self._sql["has_stop_notes"], ()):
+            self._db.execute(self._sql["drop_stop_note"], (run_id,))
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = self._execute("tombstone", (run_id,))
@@ -663,6 +766,9 @@ class SqliteStore:
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         with self._lock, plainly(self.path):
             return list_runs(self._db, self._sql, wanted)
+
+    def live(self) -> LiveRing:
+        return SqliteRing(self.path, self._clock)
 
     async def health(self) -> Health:
         return look_at(self.path, str(self._options["synchronous"]))

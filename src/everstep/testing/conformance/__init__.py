@@ -34,9 +34,10 @@ from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, 
 from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts  # noqa: E402
+from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.keeping import Keeping  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
-from everstep.testing.conformance.leases import Fencing, Leases, Signals  # noqa: E402
+from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import Restoring  # noqa: E402
@@ -61,7 +62,7 @@ class StoreConformance(
     UglyValues,
     Leases,
     Fencing,
-    Signals,
+    StopRequests,
     Listing,
     TwoClients,
     Blobs,
@@ -78,6 +79,8 @@ class StoreConformance(
     Waits,
     Settling,
     WaitListing,
+    Inboxes,
+    Events,
     Due,
     Endings,
     Changes,

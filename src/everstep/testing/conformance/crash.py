@@ -162,7 +162,7 @@ class Crashes(Suite):
             if interruption.hit is None:
                 break
             kinds.append(interruption.hit)
-        assert kinds == ["signal", "lease", "put"]
+        assert kinds == ["request_stop", "lease", "put"]
 
     @pytest.mark.parametrize("loss", Loss)
     def test_a_fork_interrupted_at_any_write_is_there_whole_or_not_at_all(

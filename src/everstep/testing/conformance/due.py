@@ -13,7 +13,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitStatus
-from everstep.ports.store import Signal, Verdict
+from everstep.ports.store import StopRequest, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers
 
 WORKERS = 4
@@ -96,16 +96,16 @@ class Due(Suite):
         claimed = client.claim_due()
         assert {row.run_id: lease.epoch for row, lease in claimed} == {"accepted": 1, "released": 2}
 
-    def test_a_halted_run_that_was_signalled_is_due(self, client: Client) -> None:
+    def test_a_halted_run_that_was_asked_to_stop_is_due(self, client: Client) -> None:
         client.halted("run", "w")
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         [(row, _)] = client.claim_due()
-        assert (row.run_id, row.signal) == ("run", Signal.CANCEL)
+        assert (row.run_id, row.stop_request) == ("run", StopRequest.CANCEL)
         assert client.wait("w").status is WaitStatus.OPEN
 
-    def test_a_signalled_run_with_an_owner_is_left_to_it(self, client: Client) -> None:
+    def test_a_stopping_run_with_an_owner_is_left_to_it(self, client: Client) -> None:
         client.admit("run")
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         assert client.due() == []
         client.clock.advance(TTL)
         assert client.due() == ["run"]
@@ -114,7 +114,7 @@ class Due(Suite):
         chain = client.halted("run", "w", due_in=1)
         held = client.claim("run")
         client.clock.advance(2)
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         assert client.due() == []
         assert client.wait("w").status is WaitStatus.OPEN
         assert client.row("run").lease == held
@@ -182,7 +182,7 @@ class Due(Suite):
             chain = client.admit(f"run-{number}")
             now = client.clock.now()
             client.halt(chain, *(chain.wait(f"{number} {k}", due_at=now) for k in range(5)))
-        client.call(client.store.signal("run-2", Signal.CANCEL))
+        client.call(client.store.request_stop("run-2", StopRequest.CANCEL))
         assert client.due(2) == ["run-2", "run-0"]
         assert len(client.waits(status=WaitStatus.SETTLED)) == 10
         assert client.due(2) == ["run-1"]
@@ -305,7 +305,7 @@ class Endings(Suite):
     @pytest.mark.parametrize("status", [s for s in Status if s.is_final])
     def test_a_run_that_ended_is_never_due(self, client: Client, status: Status) -> None:
         chain = client.admit("run")
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         client.accept(chain, chain.final(status))
         client.clock.advance(1000)
         assert client.due() == []
@@ -379,7 +379,7 @@ class Changes(Suite):
         assert has_changed()
         writer.release(lease)
         assert has_changed()
-        writer.call(writer.store.signal("run", Signal.CANCEL))
+        writer.call(writer.store.request_stop("run", StopRequest.CANCEL))
         assert has_changed()
 
     def test_looking_is_no_change(self, clients: Callable[[], Client]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Driven, Lease, Process, Quota, WorkerRow
-from everstep.ports.store import Signal, Traits, Verdict
+from everstep.ports.store import StopRequest, Traits, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
 CROWD = 3_000
@@ -342,7 +342,7 @@ class Repairs(Suite):
         assert (row.needs_repair, row.lease, row.status) == ("record 3 is damaged: 漢字", None, status)
         client.clock.advance(10 * TTL)
         assert client.due() == other.due() == client.leased() == []
-        other.call(other.store.signal("run", Signal.CANCEL))
+        other.call(other.store.request_stop("run", StopRequest.CANCEL))
         assert client.due() == []
         claimed = other.claim("run")
         assert other.row("run").needs_repair is None

@@ -24,7 +24,7 @@ from everstep.model.leases import Lease
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.retention import RetainingStore
-from everstep.ports.store import Admission, Adoption, Commit, RunRow, Signal, Verdict
+from everstep.ports.store import Admission, Adoption, Commit, RunRow, StopRequest, Verdict
 from everstep.testing.conformance.forks import sealed
 from everstep.testing.conformance.kit import TTL, Client, StoreKit, Suite, for_many_writers
 
@@ -78,7 +78,9 @@ class Ruled:
             if run is None:
                 return Verdict.UNKNOWN_RUN
             here, before = run.ids.get(commit.sequence), run.ids.get(commit.sequence - 1)
-            return commits.judge(commit, epoch=run.epoch, signal=run.row.signal, before=before, here=here)
+            return commits.judge(
+                commit, epoch=run.epoch, stop_request=run.row.stop_request, before=before, here=here
+            )
         first = run.ids[run.row.first] if run is not None else None
         refused = commits.judge_admission(commit, first=first, is_erased=commit.run_id in self.erased)
         return refused or self.judge_base(commit)
@@ -126,8 +128,8 @@ class Ruled:
         longer = leases.renewed(run.row.lease if run is not None else None, lease, now=now, ttl=TTL)
         if run is None or longer is None:
             return Verdict.FENCED
-        if run.row.signal is not None:
-            return Verdict.SIGNALLED
+        if run.row.stop_request is not None:
+            return Verdict.STOP_REQUESTED
         run.row = _replace(run.row, lease=longer)
         return longer
 
@@ -152,7 +154,7 @@ class Ruled:
             return False
         if row.lease is not None and row.lease.expires_at > now:
             return False
-        if row.signal is not None or row.status is Status.RUNNING:
+        if row.stop_request is not None or row.status is Status.RUNNING:
             return True
         waits = self.unclosed(row.run_id)
         return any(
@@ -212,7 +214,13 @@ class History:
         """Do so many acts, and compare all there is at the end."""
         likely: list[tuple[int, Callable[[], None]]] = [
             *((6, self._admit), (14, self._step), (8, self._odd_step), (4, self._repeat), (4, self._group)),
-            *((4, self._fork), (6, self._lease), (3, self._renew), (2, self._release), (4, self._signal)),
+            *(
+                (4, self._fork),
+                (6, self._lease),
+                (3, self._renew),
+                (2, self._release),
+                (4, self._request_stop),
+            ),
             *((1, self._set_aside), (5, self._settle), (3, self._wait), (5, self._claim_due), (1, self._ack)),
             *((4, self._trim), (1, self._pin), (2, self._erase)),
         ]
@@ -352,7 +360,7 @@ class History:
             body=_BODY,
             keyframe=chance.random() < 0.3,
             status=status,
-            ignores_signal=chance.random() < 0.5,
+            answers_stop=chance.random() < 0.5,
             ended_at=self._clock.now() if status is not None and status.is_final else None,
             waits=(self._opened(row),) if opens else (),
             closed=tuple(w.wait_id for w in waits if chance.random() < 0.5),
@@ -468,14 +476,16 @@ class History:
             self._ruled.fire(row.run_id, now)
             self._compare(row.run_id)
 
-    def _signal(self) -> None:
+    def _request_stop(self) -> None:
         run = self._some_run()
         is_known = run.row.run_id in self._ruled.runs and not run.row.status.is_final
-        self._say(f"signal {run.row.run_id}")
+        self._say(f"request_stop {run.row.run_id}")
         client = self._client()
-        assert client.call(client.store.signal(run.row.run_id, Signal.CANCEL)) == is_known, self._told()
+        assert client.call(client.store.request_stop(run.row.run_id, StopRequest.CANCEL)) == is_known, (
+            self._told()
+        )
         if is_known:
-            run.row = _replace(run.row, signal=Signal.CANCEL)
+            run.row = _replace(run.row, stop_request=StopRequest.CANCEL)
         self._compare(run.row.run_id)
 
     def _set_aside(self) -> None:

@@ -112,7 +112,7 @@ class Chain:
 
     def final(self, status: Status = Status.COMPLETED, **changes: Any) -> Commit:
         """Return the commit that ends the run."""
-        changes = {"status": status, "ended_at": self.clock.now(), "ignores_signal": True} | changes
+        changes = {"status": status, "ended_at": self.clock.now(), "answers_stop": True} | changes
         return self.following(b"last", **changes)
 
     def wait(self, wait_id: str, **changes: Any) -> WaitRow:

@@ -1,4 +1,4 @@
-"""Leases, fencing and signals: one owner at a time, and a way to tell it to stop."""
+"""Leases, fencing and stop requests: one owner at a time, and a way to tell it to stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everstep.engine.leases import beside
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
-from everstep.ports.store import ResumingStore, Signal, Verdict
+from everstep.ports.store import ResumingStore, StopRequest, Verdict
 from everstep.testing.conformance.kit import (
     TTL,
     Chain,
@@ -320,20 +320,20 @@ class Fencing(Suite):
         assert len(watcher.get("run")) == 1
 
 
-class Signals(Suite):
+class StopRequests(Suite):
     def test_a_cancelled_owner_learns_of_it_at_its_next_put(self, client: Client) -> None:
         chain = client.admit("run")
-        assert client.call(client.store.signal("run", Signal.CANCEL)) is True
-        assert client.put(chain.following()) == [Verdict.SIGNALLED]
-        assert client.put(chain.following(status=Status.HALTED)) == [Verdict.SIGNALLED]
+        assert client.call(client.store.request_stop("run", StopRequest.CANCEL)) is True
+        assert client.put(chain.following()) == [Verdict.STOP_REQUESTED]
+        assert client.put(chain.following(status=Status.HALTED)) == [Verdict.STOP_REQUESTED]
         row = client.row("run")
-        assert (row.signal, row.status, row.checkpoints) == (Signal.CANCEL, Status.RUNNING, 1)
+        assert (row.stop_request, row.status, row.checkpoints) == (StopRequest.CANCEL, Status.RUNNING, 1)
 
     def test_a_cancelled_owner_learns_of_it_when_it_renews(self, client: Client) -> None:
         chain, other = client.admit("run"), client.admit("other")
-        client.call(client.store.signal("run", Signal.CANCEL))
-        signalled, renewed = client.renew(chain.lease(), other.lease())
-        assert signalled is Verdict.SIGNALLED
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
+        stopping, renewed = client.renew(chain.lease(), other.lease())
+        assert stopping is Verdict.STOP_REQUESTED
         assert isinstance(renewed, Lease)
 
     def test_a_stale_owner_of_a_cancelled_run_is_fenced(self, client: Client) -> None:
@@ -341,60 +341,60 @@ class Signals(Suite):
         stale = chain.lease()
         client.clock.advance(31)
         client.claim("run")
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         assert client.put(chain.following()) == [Verdict.FENCED]
         assert client.renew(stale) == [Verdict.FENCED]
 
-    def test_a_signal_left_by_one_client_reaches_the_other(self, clients: Callable[[], Client]) -> None:
+    def test_a_stop_request_left_by_one_client_reaches_the_other(self, clients: Callable[[], Client]) -> None:
         owner, other = clients(), clients()
         chain = owner.admit("run")
-        assert other.call(other.store.signal("run", Signal.CANCEL)) is True
-        assert owner.put(chain.following()) == [Verdict.SIGNALLED]
+        assert other.call(other.store.request_stop("run", StopRequest.CANCEL)) is True
+        assert owner.put(chain.following()) == [Verdict.STOP_REQUESTED]
 
-    def test_a_signal_carries_a_note_until_it_is_answered(self, clients: Callable[[], Client]) -> None:
+    def test_a_stop_request_carries_a_note_until_it_is_answered(self, clients: Callable[[], Client]) -> None:
         owner, other = clients(), clients()
         chain = owner.admit("run")
-        assert owner.call(owner.store.signal_note("run")) is None
-        assert other.call(other.store.signal("run", Signal.CANCEL, b"\x00who\xff")) is True
-        assert owner.call(owner.store.signal_note("run")) == b"\x00who\xff"
-        other.call(other.store.signal("run", Signal.CANCEL))
-        assert owner.call(owner.store.signal_note("run")) is None
-        other.call(other.store.signal("run", Signal.CANCEL, b"again"))
-        owner.accept(chain, chain.following(status=Status.CANCELLED, ignores_signal=True))
-        assert owner.call(owner.store.signal_note("run")) is None
-        assert owner.call(owner.store.signal_note("unknown")) is None
+        assert owner.call(owner.store.stop_note("run")) is None
+        assert other.call(other.store.request_stop("run", StopRequest.CANCEL, b"\x00who\xff")) is True
+        assert owner.call(owner.store.stop_note("run")) == b"\x00who\xff"
+        other.call(other.store.request_stop("run", StopRequest.CANCEL))
+        assert owner.call(owner.store.stop_note("run")) is None
+        other.call(other.store.request_stop("run", StopRequest.CANCEL, b"again"))
+        owner.accept(chain, chain.following(status=Status.CANCELLED, answers_stop=True))
+        assert owner.call(owner.store.stop_note("run")) is None
+        assert owner.call(owner.store.stop_note("unknown")) is None
 
-    def test_the_put_that_answers_a_signal_goes_through(self, client: Client) -> None:
+    def test_the_put_that_answers_a_stop_request_goes_through(self, client: Client) -> None:
         chain = client.admit("run")
-        client.call(client.store.signal("run", Signal.CANCEL))
-        client.accept(chain, chain.following(b"answer", ignores_signal=True))
-        assert client.row("run").signal is Signal.CANCEL
-        assert client.put(chain.following()) == [Verdict.SIGNALLED]
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
+        client.accept(chain, chain.following(b"answer", answers_stop=True))
+        assert client.row("run").stop_request is StopRequest.CANCEL
+        assert client.put(chain.following()) == [Verdict.STOP_REQUESTED]
 
-    def test_a_final_put_clears_the_signal(self, client: Client) -> None:
+    def test_a_final_put_clears_the_stop_request(self, client: Client) -> None:
         chain = client.admit("run")
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         client.accept(chain, chain.final(Status.CANCELLED))
         row = client.row("run")
-        assert (row.status, row.signal, row.lease) == (Status.CANCELLED, None, None)
+        assert (row.status, row.stop_request, row.lease) == (Status.CANCELLED, None, None)
 
-    def test_a_commit_kept_before_the_signal_is_accepted_again(self, client: Client) -> None:
+    def test_a_commit_kept_before_the_stop_request_is_accepted_again(self, client: Client) -> None:
         chain = client.admit("run")
         commit = client.accept(chain, chain.following())
-        client.call(client.store.signal("run", Signal.CANCEL))
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
         assert client.put(commit) == [Verdict.ACCEPTED]
 
-    def test_a_halted_run_can_be_signalled(self, client: Client) -> None:
+    def test_a_halted_run_can_be_asked_to_stop(self, client: Client) -> None:
         chain = client.admit("run")
         client.accept(chain, chain.following(status=Status.HALTED))
-        assert client.call(client.store.signal("run", Signal.CANCEL)) is True
+        assert client.call(client.store.request_stop("run", StopRequest.CANCEL)) is True
 
     @pytest.mark.parametrize("status", [s for s in Status if s.is_final])
-    def test_a_run_that_ended_cannot_be_signalled(self, client: Client, status: Status) -> None:
+    def test_a_run_that_ended_cannot_be_asked_to_stop(self, client: Client, status: Status) -> None:
         chain = client.admit("run")
         client.accept(chain, chain.final(status))
-        assert client.call(client.store.signal("run", Signal.CANCEL)) is False
-        assert client.row("run").signal is None
+        assert client.call(client.store.request_stop("run", StopRequest.CANCEL)) is False
+        assert client.row("run").stop_request is None
 
-    def test_an_unknown_run_cannot_be_signalled(self, client: Client) -> None:
-        assert client.call(client.store.signal("unknown", Signal.CANCEL)) is False
+    def test_an_unknown_run_cannot_be_asked_to_stop(self, client: Client) -> None:
+        assert client.call(client.store.request_stop("unknown", StopRequest.CANCEL)) is False

@@ -38,7 +38,12 @@ class Records(Suite):
         assert client.get("run") == kept([commit])
         assert (row.flow_id, row.flow_version, row.flow_hash) == ("flow", "2", chain.flow_hash)
         assert (row.run_id, row.parent_run_id, row.checkpoints) == ("run", "parent", 1)
-        assert (row.status, row.signal, row.ended_at, row.acked_at) == (Status.RUNNING, None, None, None)
+        assert (row.status, row.stop_request, row.ended_at, row.acked_at) == (
+            Status.RUNNING,
+            None,
+            None,
+            None,
+        )
         assert row.created_at == client.clock.now()
         assert row.lease == chain.lease()
 

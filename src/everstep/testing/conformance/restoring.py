@@ -16,9 +16,10 @@ from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.ports.events import EventStore
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
-from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
+from everstep.ports.store import RunRow, StopRequest, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
 from everstep.testing.conformance.forks import head_of
 from everstep.testing.conformance.kit import (
@@ -46,6 +47,17 @@ class Restoring(Suite):
         if not has_it:
             pytest.skip("it declares that it does not restore")
         return client
+
+    def test_events_that_a_run_had_come_along(self, restoring: Client, store_kit: StoreKit) -> None:
+        client = restoring
+        if not store_kit.capabilities.has_events:
+            pytest.skip("it declares that it has no events")
+        had = (("a", "e1"), ("a", "e2"), ("b\0é", "e1"))
+        run = msgspec.structs.replace(_run("run", client.clock), had=had)
+        for expected in (Restored.RESTORED, Restored.SAME):
+            assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
+            assert client.call(cast("EventStore", client.store).had_events("run")) == list(had)
+        assert client.call(cast("EventStore", client.store).had_events("unknown")) == []
 
     def test_a_restored_run_is_as_it_was(self, restoring: Client) -> None:
         clock = restoring.clock
@@ -107,7 +119,7 @@ class Restoring(Suite):
 
     def test_a_run_that_was_set_aside_or_told_to_stop_stays_so(self, restoring: Client) -> None:
         damaged = _run("damaged", restoring.clock, needs_repair="a record is missing")
-        stopping = _run("stopping", restoring.clock, signal=Signal.CANCEL)
+        stopping = _run("stopping", restoring.clock, stop_request=StopRequest.CANCEL)
         for run in (damaged, stopping):
             assert _restore(restoring, run) is Restored.RESTORED
             assert restoring.row(run.row.run_id) == run.row

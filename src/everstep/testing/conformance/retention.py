@@ -16,7 +16,7 @@ from everstep.model.enums import Status
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
-from everstep.ports.store import CheckpointBlobStore, Signal, Verdict
+from everstep.ports.store import CheckpointBlobStore, StopRequest, Verdict
 from everstep.testing.conformance.forks import sealed_run
 from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
@@ -84,7 +84,7 @@ class Erasing(_Retaining):
         assert client.due() == [] and client.next_due() is None and client.fire("run") == []
         counts = client.call(store.counts())
         assert (sum(counts.runs.values()), sum(counts.waits.values())) == (0, 0)
-        assert client.call(store.signal("run", Signal.CANCEL)) is False
+        assert client.call(store.request_stop("run", StopRequest.CANCEL)) is False
         client.call(store.ack("run"))
         with pytest.raises(RunNotFound):
             client.claim("run")

@@ -12,7 +12,7 @@ import pytest
 from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.store import Signal, Verdict
+from everstep.ports.store import StopRequest, Verdict
 from everstep.testing.conformance.kit import Client, StoreKit, Suite, for_many_writers
 
 RACERS = 4
@@ -91,8 +91,8 @@ class Waits(Suite):
         ]
         for commit, verdict in refused:
             assert client.put(commit) == [verdict]
-        client.call(client.store.signal("run", Signal.CANCEL))
-        assert client.put(chain.following(**about)) == [Verdict.SIGNALLED]
+        client.call(client.store.request_stop("run", StopRequest.CANCEL))
+        assert client.put(chain.following(**about)) == [Verdict.STOP_REQUESTED]
         assert client.waits() == client.waits(status=WaitStatus.OPEN) == ["kept"]
 
     def test_of_several_commits_only_the_accepted_open_their_waits(self, client: Client) -> None:

@@ -18,7 +18,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitChange
-from everstep.ports.store import CheckpointStore, RunFilter, Signal, WaitFilter
+from everstep.ports.store import CheckpointStore, RunFilter, StopRequest, WaitFilter
 from everstep.registry import open_store
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.objects import names
@@ -139,7 +139,7 @@ class Play:
         status = self.dice.choice([Status.COMPLETED, Status.FAILED, Status.RUNNING])
         ended = self.clock.now() if status.is_final else None
         closed = tuple(self.waits[-2:])
-        return self._put(chain, status=status, ended_at=ended, closed=closed, ignores_signal=True)
+        return self._put(chain, status=status, ended_at=ended, closed=closed, answers_stop=True)
 
     def _settle(self, chain: Chain) -> Any:
         wait_id = self.dice.choice([*self.waits, "unknown"])
@@ -185,7 +185,7 @@ class Play:
         return lambda store: store.renew([lease], TTL)
 
     def _signal(self, chain: Chain) -> Any:
-        return lambda store: store.signal(chain.run_id, Signal.CANCEL)
+        return lambda store: store.request_stop(chain.run_id, StopRequest.CANCEL)
 
     def _fire(self, chain: Chain) -> Any:
         return lambda store: store.fire(chain.run_id)

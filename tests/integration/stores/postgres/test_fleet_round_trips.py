@@ -12,7 +12,7 @@ import pytest
 
 from everstep import AsyncHost, Flow, Host, Retention, node
 from everstep.model.leases import Quota
-from everstep.ports.store import RunFilter
+from everstep.ports.store import BlockingStore, RunFilter
 from everstep.registry import open_store
 from everstep.runtime.system import RealSystem, SystemClock
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
@@ -134,7 +134,8 @@ def test_the_leases_of_a_worker_are_renewed_together(postgres_url: str) -> None:
         opened = open_store(url, clock)
         client = Client(StoreKit(lambda: opened, clock, opened.store.capabilities))
         leases = [client.admit(f"run-{k}").lease() for k in range(5)]
-        keeper = LeaseKeeper(opened.store, RealSystem(clock))
+        assert isinstance(opened.store, BlockingStore)
+        keeper = LeaseKeeper(opened.store, opened.store, RealSystem(clock))
 
         async def keep() -> None:
             for lease in leases:

@@ -43,7 +43,15 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
             lambda: open_store(pooler.url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                has_inbox=True,
+                has_events=True,
+                live=True,
             ),
         )
 

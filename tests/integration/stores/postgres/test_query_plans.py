@@ -16,7 +16,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import Signal, Traits
+from everstep.ports.store import StopRequest, Traits
 from everstep.registry import open_store
 from everstep.stores.postgres import connections
 from everstep.stores.postgres.address import PostgresAddress, read_address
@@ -126,7 +126,7 @@ def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
         "lease": (lambda: client.claim("run-81"), {run}),
         "renew": (lambda: client.renew(bench.chain().lease()), {run}),
         "release": (lambda: client.release(bench.chain().lease()), {run}),
-        "signal": (lambda: client.call(store.signal("run-4", Signal.CANCEL)), {run}),
+        "signal": (lambda: client.call(store.request_stop("run-4", StopRequest.CANCEL)), {run}),
         "leased": (lambda: client.leased(), {"runs_by_lease"}),
         "claim": (
             lambda: client.due(1, names=names),

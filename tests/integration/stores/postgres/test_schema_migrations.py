@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
@@ -17,10 +18,11 @@ from everstep import Flow, Host, Status, node, wait
 from everstep.ports.store import Traits
 from everstep.registry import open_store
 from everstep.stores.postgres.address import read_address
-from everstep.stores.postgres.connections import connect
-from everstep.stores.postgres.schema import migrate, migrations
+from everstep.stores.postgres.connections import Connection, connect, rows
+from everstep.stores.postgres.schema import finish, migrate, migrations, unfinished
 from everstep.testing import ManualClock
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit
+from tests.servers.postgres import fresh_schema
 
 FROZEN = Path(__file__).with_name("schema_1.sql")
 HASH = "0" * 64
@@ -221,10 +223,127 @@ def test_migrations_are_numbered_without_gaps_and_only_add() -> None:
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     for step in steps:
         script = re.sub(r"--.*", "", step.script)
+        assert "CONCURRENTLY" not in script, f"{step.number}: this belongs to what comes later"
         found = re.findall(r"\b(DROP (?!INDEX)\w+|ALTER COLUMN \w+ (?:TYPE|SET NOT NULL)|RENAME)\b", script)
         assert found == [] or step.clients_from, (
             f"{step.number}: {found} would break clients that are at work"
         )
+
+
+def indexes(db: Connection, schema: str) -> dict[str, bool]:
+    query = (
+        "SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE relnamespace = to_regnamespace($1)"
+    )
+    return dict(rows(db, query, (schema,)))
+
+
+@pytest.fixture
+def large(at_schema_1: str, old: OldClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A schema of the first release with as many runs as make it a large one here."""
+    monkeypatch.setattr("everstep.stores.postgres.schema.SMALL", 2)
+    for number in range(3):
+        old.admit(f"run-{number}")
+    yield at_schema_1
+
+
+def test_an_upgrade_of_a_large_store_leaves_indexes_for_later(large: str) -> None:
+    address = read_address(large)
+    Host(large).close()
+    with connect(address) as db:
+        assert unfinished(db, address) == [step.number for step in migrations() if step.post] != []
+        before = indexes(db, address.quoted_schema)
+        with Host(large) as host:
+            said = [finding.text for finding in host.storage.doctor().findings]
+        assert any("the upgrade of its schema is not finished: indexes of step 6, 9" in text for text in said)
+        assert "waits_by_topic" not in before and "runs_ready" not in before and "runs_ownerless" in before
+        finish(db, address, migrations())
+        assert unfinished(db, address) == []
+        after = indexes(db, address.quoted_schema)
+        assert after["waits_by_topic"] and after["runs_ready"] and "runs_ownerless" not in after
+        finish(db, address, migrations())
+        assert indexes(db, address.quoted_schema) == after
+
+
+def test_a_new_store_is_like_one_that_was_upgraded_in_parts(large: str, postgres_server: str) -> None:
+    found = []
+    with fresh_schema(postgres_server) as fresh:
+        for url in (large, fresh):
+            address = read_address(url)
+            Host(url).close()
+            with connect(address) as db:
+                finish(db, address, migrations())
+                found.append(indexes(db, address.quoted_schema))
+    assert found[0] == found[1]
+
+
+def test_an_index_that_was_cut_off_is_built_again(large: str) -> None:
+    address = read_address(large)
+    Host(large).close()
+    with connect(address) as db, connect(address) as other:
+        with other.transaction():
+            other.execute(f"UPDATE {address.quoted_schema}.runs SET owner = owner")
+            db.execute("SET statement_timeout = '300ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                finish(db, address, migrations())
+        db.execute("SET statement_timeout = 0")
+        assert False in indexes(db, address.quoted_schema).values()
+        finish(db, address, migrations())
+        assert False not in indexes(db, address.quoted_schema).values()
+        assert unfinished(db, address) == []
+
+
+def test_clients_at_work_do_not_wait_for_an_upgrade_that_waits_for_a_table(
+    large: str, old: OldClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is idle in a transaction holds the upgrade up; others come past it every now and then."""
+    monkeypatch.setattr("everstep.stores.postgres.schema._LOCK_TIMEOUT", "50ms")
+    address = read_address(large)
+    with connect(address) as idle:
+        with idle.transaction():
+            idle.execute(f"SELECT FROM {address.quoted_schema}.runs")
+            upgrade = threading.Thread(target=lambda: Host(large).close())
+            upgrade.start()
+            old.db.execute("SET statement_timeout = '5s'")
+            for sequence in range(2, 22):
+                assert old.step("run-0", sequence) == "new"
+            assert upgrade.is_alive()
+        upgrade.join(60)
+    with connect(address) as db:
+        assert rows(db, f"SELECT max(number) FROM {address.quoted_schema}.everstep_schema") == [
+            (migrations()[-1].number,)
+        ]
+
+
+@pytest.mark.slow
+def test_no_part_of_an_upgrade_keeps_an_old_client_waiting_for_a_second(large: str, old: OldClient) -> None:
+    """With 100,000 runs; `benchmarks/upgrades.py` measures a million."""
+    address = read_address(large)
+    schema = address.quoted_schema
+    with connect(address) as db:
+        db.execute(
+            f"INSERT INTO {schema}.runs "
+            "(run_id, flow_id, flow_version, flow_hash, status, created_at, epoch) "
+            "SELECT 'many-' || n, 'flow', '1', '0', 'completed', 1, 1 FROM generate_series(1, 100000) AS n"
+        )
+        ended = threading.Event()
+        took = []
+
+        def work() -> None:
+            sequence = 2
+            while not ended.is_set():
+                began = monotonic()
+                assert old.step("run-0", sequence) == "new"
+                took.append(monotonic() - began)
+                sequence += 1
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        migrate(db, address, migrations())
+        finish(db, address, migrations())
+        ended.set()
+        thread.join()
+    assert len(took) > 10 and max(took) < 1
 
 
 def test_a_lease_outlives_the_upgrade(at_schema_1: str, old: OldClient) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from everstep import AsyncHost, Flow, Status, node
-from everstep.ports.store import Signal
+from everstep.ports.store import StopRequest
 from everstep.registry import open_store
 from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.schema import read_queries
@@ -72,7 +72,7 @@ def test_every_write_takes_a_number(client: Client, postgres_url: str) -> None:
         "claim": lambda: client.claim("run-1", others[1].owner),
         "claim due": lambda: client.due(),
         "release": lambda: client.release(others[2].lease()),
-        "signal": lambda: client.call(client.store.signal("run-3", Signal.CANCEL)),
+        "signal": lambda: client.call(client.store.request_stop("run-3", StopRequest.CANCEL)),
         "set aside": lambda: client.set_aside("run-3", 1),
     }
     for name, write in writes.items():

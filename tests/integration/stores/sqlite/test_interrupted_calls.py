@@ -14,7 +14,7 @@ import pytest
 from everstep import Host
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange
-from everstep.ports.store import Commit, Signal, Verdict
+from everstep.ports.store import Commit, StopRequest, Verdict
 from everstep.runtime.system import SystemClock
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
@@ -144,7 +144,7 @@ def probe(world: World) -> None:
 
 
 def signal(world: World) -> None:
-    finish(world.store.signal("running", Signal.CANCEL))
+    finish(world.store.request_stop("running", StopRequest.CANCEL))
 
 
 ACTS: list[Callable[[World], None]] = [

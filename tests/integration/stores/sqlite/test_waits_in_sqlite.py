@@ -20,7 +20,7 @@ from everstep.testing import ManualClock, StoreKit
 from everstep.testing.conformance.kit import Client
 
 POLLING = [
-    "signalled_runs",
+    "stopping_runs",
     "settled_runs",
     "due_runs",
     "expired_runs",

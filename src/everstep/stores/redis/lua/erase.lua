@@ -18,6 +18,10 @@ local function erase_wait(wait_id)
   if w[4] == 'open' then
     count_open(w[2], -1)
   end
+  local topic = redis.call('HGET', wait_of(wait_id), 'topic')
+  if topic and string.sub(topic, 1, 6) == 'event:' then
+    listen(wait_id, topic, prefix_in(topic), nil)
+  end
   redis.call('DEL', wait_of(wait_id))
 end
 
@@ -58,10 +62,22 @@ local function erase(run_id, head, expires, pinned, reason, summary)
     redis.call('ZREM', P .. 'pins:' .. f[9], run_id)
   end
   local own = {}
-  for k, kind in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:', 'chain:' }) do
+  for k, kind in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:', 'chain:', 'live:', 'logs:' }) do
     own[k] = P .. kind .. run_id
   end
-  redis.call('UNLINK', row, unpack(own))
+  for number = 1, redis.call('HLEN', inbox_of(n) .. ':ids') do
+    own[#own + 1] = signal_of(n, number)
+  end
+  own[#own + 1] = inbox_of(n)
+  own[#own + 1] = inbox_of(n) .. ':ids'
+  for _, path in ipairs(redis.call('SMEMBERS', P .. 'had:' .. n)) do
+    own[#own + 1] = had_of(n, path)
+  end
+  own[#own + 1] = P .. 'had:' .. n
+  redis.call('UNLINK', row)
+  for first = 1, #own, 1000 do
+    redis.call('UNLINK', unpack(own, first, math.min(first + 999, #own)))
+  end
   leave_tombstone(run_id, n, flow, f[8], reason, summary)
   return 1
 end

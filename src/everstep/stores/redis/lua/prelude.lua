@@ -217,3 +217,85 @@ local function settle_due(run_id, run_status, now)
   end
   return has_settled
 end
+
+-- A run's signals lie by its number, which no other run gets: those that were not taken by their own numbers, the number
+-- of each id, and a hash for each.
+local function inbox_of(n)
+  return P .. 'inbox:' .. n
+end
+
+local function signal_of(n, number)
+  return P .. 'signal:' .. n .. ':' .. whole(number)
+end
+
+-- Brings free signals of a run and its open waits for them together, of each name the oldest and the oldest, as
+-- engine.settling says.
+local function pair(run_id, n, run_status, now)
+  local free
+  for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:unclosed:' .. run_id, 0, -1)) do
+    local w = redis.call('HMGET', wait_of(wait_id), 'status', 'topic', 'due')
+    if w[1] == 'open' and w[2] and string.sub(w[2], 1, 7) == 'signal:' and not (w[3] and tonumber(w[3]) <= tonumber(now))
+    then
+      if not free then
+        free = {}
+        for _, number in ipairs(redis.call('ZRANGE', inbox_of(n), 0, -1)) do
+          local s = redis.call('HMGET', signal_of(n, number), 'name', 'wait')
+          local had = s[2] and redis.call('HGET', wait_of(s[2]), 'status')
+          if not had or had == 'closed' then
+            free[s[1]] = free[s[1]] or {}
+            table.insert(free[s[1]], number)
+          end
+        end
+      end
+      local numbers = free[string.sub(w[2], 8)]
+      if numbers and numbers[1] then
+        local number = table.remove(numbers, 1)
+        redis.call('HSET', signal_of(n, number), 'wait', wait_id)
+        settle(wait_id, run_status, now, 'answer', redis.call('HGET', signal_of(n, number), 'value'))
+      end
+    end
+  end
+end
+
+-- Open waits for events by what they listen for, the topics of each prefix, and which event a node of a run had.
+local function topic_of(topic)
+  return P .. 'topic:' .. topic
+end
+
+local function had_of(n, path)
+  return P .. 'had:' .. n .. ':' .. path
+end
+
+-- Notes, or notes no longer, that a wait listens for an event.
+local function listen(wait_id, topic, prefix, n)
+  if n then
+    redis.call('ZADD', topic_of(topic), n, wait_id)
+    redis.call('ZADD', P .. 'topics:' .. prefix, 0, topic)
+  elseif redis.call('ZREM', topic_of(topic), wait_id) == 1 and redis.call('EXISTS', topic_of(topic)) == 0 then
+    redis.call('ZREM', P .. 'topics:' .. prefix, topic)
+  end
+end
+
+local function prefix_in(topic)
+  local length = string.match(topic, '^event:(%d+):')
+  return string.sub(topic, 1, 6 + #length + 1 + tonumber(length) + 1)
+end
+
+-- Settles a wait with an event, unless its node had that before; true if this did it.
+local function give_event(wait_id, event_id, value, now)
+  local w = redis.call('HMGET', wait_of(wait_id), 'run', 'path', 'status', 'due', 'topic')
+  if w[3] ~= 'open' then
+    listen(wait_id, w[5], prefix_in(w[5]), nil)
+    return false
+  end
+  local f = redis.call('HMGET', row_of(w[1]), 'n', 'status')
+  if w[4] and tonumber(w[4]) <= tonumber(now) or redis.call('SADD', had_of(f[1], w[2]), event_id) == 0 then
+    return false
+  end
+  redis.call('SADD', P .. 'had:' .. f[1], w[2])
+  settle(wait_id, f[2], now, 'answer', value)
+  listen(wait_id, w[5], prefix_in(w[5]), nil)
+  reckon(w[1])
+  return true
+end
+

@@ -10,7 +10,7 @@ local function known(run_id)
   if run == nil then
     local f = redis.call('HMGET', row_of(run_id), 'epoch', 'head', 'id', 'signal', 'forked', 'trimmed')
     run = f[1] and {
-      epoch = f[1], head = tonumber(f[2]), id = f[3], signal = f[4],
+      epoch = f[1], head = tonumber(f[2]), id = f[3], stop_request = f[4],
       first = tonumber(f[5] or 0) + 1, trimmed = tonumber(f[6] or 0), ids = {},
     } or false
     runs[run_id] = run
@@ -66,7 +66,7 @@ local function judge(run_id, sequence, id, base, epoch, flags)
     return 'fenced'
   elseif not follows then
     return 'moved'
-  elseif run.signal and not string.find(flags, 'i', 1, true) then
+  elseif run.stop_request and not string.find(flags, 'i', 1, true) then
     return 'signalled'
   end
   return 'accepted'
@@ -86,12 +86,12 @@ for k = 1, commits do
   if verdict == 'accepted' then
     local run = runs[run_id]
     if admission then
-      run = { epoch = ARGV[at + 5], signal = false, first = sequence, trimmed = 0, ids = {} }
+      run = { epoch = ARGV[at + 5], stop_request = false, first = sequence, trimmed = 0, ids = {} }
       runs[run_id] = run
     end
     run.head, run.id, run.ids[sequence] = sequence, id, id
-    if more and more.answers_signal then
-      run.signal = false
+    if more and more.ends_stop_request then
+      run.stop_request = false
     end
     for _, wait in ipairs(more and more.waits or {}) do
       local wait_id = wait[2]
@@ -133,13 +133,16 @@ end
 
 local function close_wait(run_id, wait_id)
   if redis.call('ZREM', P .. 'waits:unclosed:' .. run_id, wait_id) == 1 then
-    local f = redis.call('HMGET', wait_of(wait_id), 'status', 'n', 'kind')
+    local f = redis.call('HMGET', wait_of(wait_id), 'status', 'n', 'kind', 'topic')
+    if f[4] and string.sub(f[4], 1, 6) == 'event:' then
+      listen(wait_id, f[4], prefix_in(f[4]), nil)
+    end
     change_wait_status(wait_id, f[1], 'closed', f[2], f[3])
     place(wait_id, '')
   end
 end
 
--- What a status does to the run is told: whether it gives the lease back, answers a signal, closes the waits.
+-- What a status does to the run is told: whether it gives the lease back, ends a stop request, closes the waits.
 local function change_status(run_id, more)
   local row, status = row_of(run_id), more.status
   local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n', 'group')
@@ -161,7 +164,7 @@ local function change_status(run_id, more)
   else
     redis.call('HDEL', row, 'ended')
   end
-  if more.answers_signal then
+  if more.ends_stop_request then
     redis.call('HDEL', row, 'signal')
   end
   if more.gives_back then
@@ -188,6 +191,22 @@ local function adopt(run_id, sequence, to)
   redis.call('HSET', row, 'version', to.version, 'hash', to.hash, 'adopted', sequence)
 end
 
+-- Settles a wait with the oldest kept event that it is for, and that its node has not had.
+local function hear(run_id, n, one)
+  local now, path = clock(), redis.call('HGET', wait_of(one.wait), 'path')
+  for _, id in ipairs(redis.call('ZRANGE', P .. 'events:' .. one.name, 0, -1)) do
+    local key = P .. 'event:' .. id
+    local ends, fits = redis.call('HGET', key, 'ends'), true
+    for field, hash in pairs(one.hashes) do
+      fits = fits and redis.call('HGET', key, 'field:' .. field) == hash
+    end
+    if ends and tonumber(ends) > tonumber(now) and fits and redis.call('SISMEMBER', had_of(n, path), id) == 0 then
+      give_event(one.wait, id, redis.call('HGET', key, 'value'), now)
+      return
+    end
+  end
+end
+
 local function follow(run_id, sequence, more)
   if more.waits or more.closed then
     local run_status = redis.call('HGET', row_of(run_id), 'status')
@@ -203,6 +222,25 @@ local function follow(run_id, sequence, more)
   end
   if more.adopts then
     adopt(run_id, sequence, more.adopts)
+  end
+  if more.taken or more.pairs then
+    local f = redis.call('HMGET', row_of(run_id), 'n', 'status')
+    for _, signal_id in ipairs(more.taken or {}) do
+      local number = redis.call('HGET', inbox_of(f[1]) .. ':ids', signal_id)
+      if number and redis.call('ZREM', inbox_of(f[1]), number) == 1 then
+        redis.call('HSET', signal_of(f[1], number), 'taken', sequence)
+        redis.call('HDEL', signal_of(f[1], number), 'value')
+      end
+    end
+    if more.pairs then
+      pair(run_id, f[1], f[2], clock())
+    end
+    for _, one in ipairs(more.listening or {}) do
+      if redis.call('HGET', wait_of(one.wait), 'status') == 'open' then
+        listen(one.wait, one.topic, one.prefix, redis.call('HGET', wait_of(one.wait), 'n'))
+        hear(run_id, f[1], one)
+      end
+    end
   end
   reckon(run_id)
 end

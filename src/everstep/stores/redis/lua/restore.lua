@@ -78,6 +78,21 @@ for k = 8, #ARGV do
 end
 for _, wait in ipairs(run.waits) do
   open_wait(run_id, status, wait.fields)
+  local topic = redis.call('HGET', wait_of(wait.id), 'topic')
+  if topic and string.sub(topic, 1, 6) == 'event:' and redis.call('HGET', wait_of(wait.id), 'status') == 'open' then
+    listen(wait.id, topic, prefix_in(topic), redis.call('HGET', wait_of(wait.id), 'n'))
+  end
+end
+for _, signal in ipairs(run.inbox or {}) do
+  redis.call('HSET', signal_of(n, signal.number), unpack(signal.fields))
+  redis.call('HSET', inbox_of(n) .. ':ids', signal.id, signal.number)
+  if not signal.taken then
+    redis.call('ZADD', inbox_of(n), signal.number, signal.number)
+  end
+end
+for _, had in ipairs(run.had or {}) do
+  redis.call('SADD', had_of(n, had[1]), had[2])
+  redis.call('SADD', P .. 'had:' .. n, had[1])
 end
 reckon(run_id)
 announce()

@@ -1,4 +1,5 @@
--- Leaves a signal for an unfinished run; returns whether it did. ARGV: run, signal, a note or nothing.
+-- Asks the owner of an unfinished run to stop; returns whether it did. ARGV: run, what is wanted, a note or nothing.
+-- The fields have the names by which earlier releases know them.
 local status = redis.call('HGET', row_of(ARGV[2]), 'status')
 if not status or FINAL[status] then
   return 0

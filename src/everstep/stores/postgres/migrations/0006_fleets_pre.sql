@@ -1,15 +1,3 @@
--- What a claim looks for lies by flow, so that it reads nothing of the flows it is not asked for. What these take the
--- place of goes; the statements of older clients find their way by them too.
-CREATE INDEX runs_ready ON {schema}.runs (flow_id, flow_hash, run_key)
-WHERE status = 'running' AND expires_at IS NULL AND needs_repair IS NULL;
-CREATE INDEX runs_by_lease ON {schema}.runs (flow_id, flow_hash, expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX runs_by_signal ON {schema}.runs (flow_id, flow_hash, run_key) WHERE signal IS NOT NULL;
-CREATE INDEX waits_ready ON {schema}.waits (flow_id, lane_hash, wake_at, settled_at) WHERE wake_at IS NOT NULL;
-DROP INDEX {schema}.runs_ownerless;
-DROP INDEX {schema}.runs_leased;
-DROP INDEX {schema}.runs_signalled;
-DROP INDEX {schema}.waits_settled;
-
 -- Runs that are due, of some flows: the kind, since when, and their lane. Of each kind and flow come the longest due,
 -- no more than a claim can use; where more of them wait, or wake, they come lane by lane. Planned once a session.
 CREATE FUNCTION {schema}.due_6(

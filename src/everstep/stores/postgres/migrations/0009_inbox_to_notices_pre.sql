@@ -1,0 +1,349 @@
+-- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, votes, the audit log, child
+-- runs, limits, singletons and notices. It only adds: columns that may be NULL, which writes no row anew, and tables
+-- that are empty. A run that uses none of it has a row in none of these tables, and no statement of its own reads them.
+
+ALTER TABLE {schema}.runs
+    -- Since when its owner starts nothing. `needs_repair` says so too: claims of every release pass such a run over.
+    ADD COLUMN paused_at        bigint,
+    -- That what it did is being undone, and in the end what came of it.
+    ADD COLUMN undoing          text COLLATE "C",
+    -- The node of the run that started it as a child. The parent of a fork is `parent_run_id`.
+    ADD COLUMN started_by       text COLLATE "C",
+    ADD COLUMN started_path     text COLLATE "C",
+    ADD COLUMN started_visit    bigint,
+    ADD COLUMN on_parent_cancel text COLLATE "C",
+    -- Who hears of its end: names of notifiers, as JSON.
+    ADD COLUMN notifiers        text COLLATE "C";
+
+-- What a wait listens for: a signal of its run, or an event with some fields.
+ALTER TABLE {schema}.waits ADD COLUMN topic text COLLATE "C";
+
+-- Signals of a run in the order of their numbers. One that was taken stays without its value, so that its id is known
+-- for as long as the run is.
+CREATE TABLE {schema}.inbox (
+    run_key   bigint NOT NULL,
+    number    bigint NOT NULL,
+    signal_id text COLLATE "C" NOT NULL,
+    name      text COLLATE "C" NOT NULL,
+    value     bytea,
+    sent_at   bigint NOT NULL,
+    -- The wait that it has settled. Once that is closed and the signal was not taken, it is free again.
+    wait_id   text COLLATE "C",
+    -- The sequence of the put that took it.
+    taken_at  bigint,
+    PRIMARY KEY (run_key, number),
+    UNIQUE (run_key, signal_id)
+);
+CREATE INDEX inbox_untaken ON {schema}.inbox (run_key, name, number) WHERE taken_at IS NULL;
+
+-- Events that are kept for waits that open later, and by which of their fields these find them.
+CREATE TABLE {schema}.events (
+    event_key    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id     text COLLATE "C" NOT NULL UNIQUE,
+    name         text COLLATE "C" NOT NULL,
+    value        bytea NOT NULL,
+    published_at bigint NOT NULL,
+    expires_at   bigint NOT NULL
+);
+CREATE INDEX events_by_name ON {schema}.events (name, event_key);
+CREATE INDEX events_by_end ON {schema}.events (expires_at);
+CREATE TABLE {schema}.event_fields (
+    name      text COLLATE "C" NOT NULL,
+    field     text COLLATE "C" NOT NULL,
+    hash      text COLLATE "C" NOT NULL,
+    event_key bigint NOT NULL,
+    PRIMARY KEY (name, field, hash, event_key)
+);
+CREATE INDEX event_fields_by_event ON {schema}.event_fields (event_key);
+-- Which node of a run had which event: none has it twice.
+CREATE TABLE {schema}.taken_events (
+    run_key  bigint NOT NULL,
+    path     text COLLATE "C" NOT NULL,
+    event_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run_key, path, event_id)
+);
+
+-- Tags are anybody's with the role for it; attributes are the run's own, as its chain says. Of an attribute one of the
+-- two values is there: a bool is 0 or 1, a time microseconds.
+CREATE TABLE {schema}.tags (
+    run_key bigint NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    value   text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run_key, name)
+);
+CREATE INDEX tags_by_value ON {schema}.tags (name, value, run_key);
+CREATE TABLE {schema}.attributes (
+    run_key      bigint NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    kind         text COLLATE "C" NOT NULL,
+    text_value   text COLLATE "C",
+    number_value double precision,
+    PRIMARY KEY (run_key, name)
+);
+CREATE INDEX attributes_by_text ON {schema}.attributes (name, text_value, run_key) WHERE text_value IS NOT NULL;
+CREATE INDEX attributes_by_number ON {schema}.attributes (name, number_value, run_key) WHERE number_value IS NOT NULL;
+
+-- Flows, and groups of a flow, of which no run is claimed. '' is the flow as a whole.
+CREATE TABLE {schema}.pauses (
+    flow_id   text COLLATE "C" NOT NULL,
+    run_group text COLLATE "C" NOT NULL,
+    paused_at bigint NOT NULL,
+    note      bytea,
+    PRIMARY KEY (flow_id, run_group)
+);
+
+CREATE TABLE {schema}.votes (
+    wait_id  text COLLATE "C" NOT NULL,
+    voter    text COLLATE "C" NOT NULL,
+    run_key  bigint NOT NULL,
+    approves boolean NOT NULL,
+    voted_at bigint NOT NULL,
+    note     bytea,
+    PRIMARY KEY (wait_id, voter)
+);
+CREATE INDEX votes_by_run ON {schema}.votes (run_key);
+
+-- Who did what. It outlives the runs it tells of.
+CREATE TABLE {schema}.audit (
+    number  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      bigint NOT NULL,
+    act     text COLLATE "C" NOT NULL,
+    actor   text COLLATE "C",
+    run_id  text COLLATE "C",
+    details bytea
+);
+CREATE INDEX audit_by_run ON {schema}.audit (run_id, number) WHERE run_id IS NOT NULL;
+
+-- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
+CREATE TABLE {schema}.limit_keys (
+    limit_key text COLLATE "C" NOT NULL,
+    run_key   bigint NOT NULL,
+    PRIMARY KEY (limit_key, run_key)
+);
+CREATE INDEX limit_keys_by_run ON {schema}.limit_keys (run_key);
+CREATE TABLE {schema}.rate_log (
+    limit_key text COLLATE "C" NOT NULL,
+    place     bigint NOT NULL,
+    at        bigint NOT NULL,
+    PRIMARY KEY (limit_key, place)
+);
+CREATE TABLE {schema}.permits (
+    limit_key  text COLLATE "C" NOT NULL,
+    holder     text COLLATE "C" NOT NULL,
+    expires_at bigint NOT NULL,
+    PRIMARY KEY (limit_key, holder)
+);
+
+CREATE TABLE {schema}.singletons (
+    singleton_key text COLLATE "C" NOT NULL,
+    run_key       bigint NOT NULL,
+    PRIMARY KEY (singleton_key, run_key)
+);
+CREATE INDEX singletons_by_run ON {schema}.singletons (run_key);
+
+-- What notifiers are to tell of: the put that changes a status writes it.
+CREATE TABLE {schema}.notices (
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_key  bigint NOT NULL,
+    notifier text COLLATE "C" NOT NULL,
+    status   text COLLATE "C" NOT NULL,
+    at       bigint NOT NULL,
+    tries    integer NOT NULL DEFAULT 0,
+    due_at   bigint NOT NULL,
+    sent_at  bigint
+);
+CREATE INDEX notices_by_run ON {schema}.notices (run_key);
+CREATE INDEX notices_unsent ON {schema}.notices (due_at) WHERE sent_at IS NULL;
+
+-- Whichever client erases a run, nothing of it stays in these tables.
+CREATE FUNCTION {schema}.forget_runs_9() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM {schema}.inbox USING gone WHERE inbox.run_key = gone.run_key;
+    DELETE FROM {schema}.taken_events USING gone WHERE taken_events.run_key = gone.run_key;
+    DELETE FROM {schema}.tags USING gone WHERE tags.run_key = gone.run_key;
+    DELETE FROM {schema}.attributes USING gone WHERE attributes.run_key = gone.run_key;
+    DELETE FROM {schema}.votes USING gone WHERE votes.run_key = gone.run_key;
+    DELETE FROM {schema}.limit_keys USING gone WHERE limit_keys.run_key = gone.run_key;
+    DELETE FROM {schema}.singletons USING gone WHERE singletons.run_key = gone.run_key;
+    DELETE FROM {schema}.notices USING gone WHERE notices.run_key = gone.run_key;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER forget_more AFTER DELETE ON {schema}.runs REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION {schema}.forget_runs_9();
+
+-- Brings free signals of a run and its open waits for them together, of each name the oldest and the oldest, as
+-- engine.settling says. Who calls it has locked the run.
+CREATE FUNCTION {schema}.pair_9(the_key bigint, the_time bigint) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    open_one record;
+    signal record;
+BEGIN
+    FOR open_one IN
+        SELECT w.wait_key, w.wait_id, w.topic FROM {schema}.waits AS w
+        WHERE w.run_key = the_key AND w.status = 'open' AND w.topic >= 'signal:' AND w.topic < 'signal;'
+          AND (w.due_at IS NULL OR w.due_at > the_time)
+        ORDER BY w.wait_key
+    LOOP
+        SELECT i.number, i.value INTO signal
+        FROM {schema}.inbox AS i LEFT JOIN {schema}.waits AS had ON had.wait_id = i.wait_id
+        WHERE i.run_key = the_key AND i.taken_at IS NULL AND i.name = substring(open_one.topic FROM 8)
+          AND (i.wait_id IS NULL OR coalesce(had.status, 'closed') = 'closed')
+        ORDER BY i.number LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        UPDATE {schema}.inbox SET wait_id = open_one.wait_id WHERE run_key = the_key AND number = signal.number;
+        UPDATE {schema}.waits
+        SET status = 'settled', settled_at = the_time, settled_by = 'answer', answer = signal.value,
+            wake_at = {schema}.wake_1((SELECT runs.status FROM {schema}.runs WHERE runs.run_key = the_key),
+                                      'settled', scheduler, due_at)
+        WHERE wait_key = open_one.wait_key;
+    END LOOP;
+END $$;
+
+-- Puts a signal into the inbox of a run. The run is locked, so that signals are numbered without gaps.
+CREATE FUNCTION {schema}.send_9(
+    the_run text, the_id text, the_name text, the_value bytea, most bigint, the_time bigint, channel text
+) RETURNS text LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT run_key, status INTO run FROM {schema}.runs WHERE run_id = the_run FOR NO KEY UPDATE;
+    IF NOT FOUND THEN RETURN 'unknown_run'; END IF;
+    the_time := coalesce(the_time, {schema}.now_1());
+    IF EXISTS (SELECT FROM {schema}.inbox WHERE run_key = run.run_key AND signal_id = the_id) THEN
+        RETURN 'same';
+    END IF;
+    IF run.status NOT IN ('running', 'halted') THEN RETURN 'ended'; END IF;
+    IF (SELECT count(*) FROM {schema}.inbox WHERE run_key = run.run_key AND taken_at IS NULL) >= most THEN
+        RETURN 'full';
+    END IF;
+    INSERT INTO {schema}.inbox (run_key, number, signal_id, name, value, sent_at)
+    SELECT run.run_key, coalesce(max(number), 0) + 1, the_id, the_name, the_value, the_time
+    FROM {schema}.inbox WHERE run_key = run.run_key;
+    PERFORM {schema}.pair_9(run.run_key, the_time);
+    PERFORM nextval('{schema}.changes');
+    PERFORM pg_notify(channel, '');
+    RETURN 'sent';
+END $$;
+
+-- As put_6, for commits of which some take signals, or open or close waits for them. One that was accepted before finds
+-- nothing more to do.
+CREATE FUNCTION {schema}.put_9(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    verdicts text[] := {schema}.put_6(given, bodies, the_time, channel);
+    done record;
+BEGIN
+    FOR done IN
+        SELECT c.place, c.sequence, c.taken, c.pairs, c.listening, r.run_key
+        FROM json_to_recordset(given) AS c(
+            place integer, run_id text, sequence bigint, taken json, pairs boolean, listening json)
+        JOIN {schema}.runs AS r ON r.run_id = c.run_id
+        WHERE c.taken IS NOT NULL OR c.pairs OR c.listening IS NOT NULL
+        ORDER BY r.run_key
+    LOOP
+        CONTINUE WHEN verdicts[done.place + 1] <> 'accepted';
+        IF done.taken IS NOT NULL THEN
+            UPDATE {schema}.inbox SET taken_at = done.sequence, value = NULL
+            WHERE run_key = done.run_key AND taken_at IS NULL
+              AND signal_id = ANY (ARRAY(SELECT json_array_elements_text(done.taken)));
+        END IF;
+        IF done.pairs THEN
+            PERFORM {schema}.pair_9(done.run_key, coalesce(the_time, {schema}.now_1()));
+        END IF;
+        IF done.listening IS NOT NULL THEN
+            PERFORM {schema}.pair_events_9(
+                done.run_key, done.listening, coalesce(the_time, {schema}.now_1()), {event_lock});
+        END IF;
+    END LOOP;
+    RETURN verdicts;
+END $$;
+
+-- Settles one wait with an event, unless the node of its run had that before. Who calls it has locked the run.
+CREATE FUNCTION {schema}.give_event_9(
+    the_wait bigint, the_run bigint, the_path text, the_event text, the_value bytea, the_time bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.taken_events (run_key, path, event_id) VALUES (the_run, the_path, the_event)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN false; END IF;
+    UPDATE {schema}.waits
+    SET status = 'settled', settled_at = the_time, settled_by = 'answer', answer = the_value,
+        wake_at = {schema}.wake_1((SELECT runs.status FROM {schema}.runs WHERE runs.run_key = the_run),
+                                  'settled', scheduler, due_at)
+    WHERE wait_key = the_wait;
+    RETURN true;
+END $$;
+
+-- Settles open waits of a run with events that are kept. A lock on the name of the event, which its publisher takes alone,
+-- is held until the put is committed: either this sees the event, or the publisher the wait.
+CREATE FUNCTION {schema}.pair_events_9(the_key bigint, listening json, the_time bigint, lock integer)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+    event record;
+BEGIN
+    FOR one IN
+        SELECT l.name, l.hashes, l.many, w.wait_key, w.path
+        FROM json_to_recordset(listening) AS l(wait_id text, name text, hashes json, many integer)
+        JOIN {schema}.waits AS w ON w.wait_id = l.wait_id
+        WHERE w.run_key = the_key AND w.status = 'open' AND (w.due_at IS NULL OR w.due_at > the_time)
+        ORDER BY l.name, w.wait_key
+    LOOP
+        PERFORM pg_advisory_xact_lock_shared(lock, hashtext(one.name));
+        SELECT e.event_id, e.value INTO event
+        FROM {schema}.events AS e
+        WHERE e.name = one.name AND e.expires_at > the_time
+          AND (one.many = 0 OR e.event_key IN (
+              SELECT f.event_key FROM json_each_text(one.hashes) AS wanted
+              JOIN {schema}.event_fields AS f
+                  ON f.name = one.name AND f.field = wanted.key AND f.hash = wanted.value
+              GROUP BY f.event_key HAVING count(*) = one.many))
+          AND NOT EXISTS (SELECT FROM {schema}.taken_events AS t
+                          WHERE t.run_key = the_key AND t.path = one.path AND t.event_id = e.event_id)
+        ORDER BY e.event_key LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM {schema}.give_event_9(one.wait_key, the_key, one.path, event.event_id, event.value, the_time);
+    END LOOP;
+END $$;
+
+-- Settles open waits for some topics with an event, and returns how many. Runs are locked in the order in which groups of
+-- commits lock them.
+CREATE FUNCTION {schema}.settle_event_9(
+    the_topics text[], the_event text, the_value bytea, most integer, the_time bigint, channel text
+) RETURNS integer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    keys bigint[];
+    one record;
+    given integer := 0;
+BEGIN
+    the_time := coalesce(the_time, {schema}.now_1());
+    SELECT array_agg(DISTINCT found.run_key) INTO keys
+    FROM (SELECT w.run_key FROM {schema}.waits AS w
+          WHERE w.topic = ANY (the_topics) AND w.status = 'open' AND (w.due_at IS NULL OR w.due_at > the_time)
+            AND NOT EXISTS (SELECT FROM {schema}.taken_events AS t
+                            WHERE t.run_key = w.run_key AND t.path = w.path AND t.event_id = the_event)
+          LIMIT most) AS found;
+    IF keys IS NULL THEN RETURN 0; END IF;
+    PERFORM 1 FROM {schema}.runs WHERE run_key = ANY (keys) ORDER BY run_key FOR NO KEY UPDATE;
+    FOR one IN
+        SELECT w.wait_key, w.run_key, w.path FROM unnest(keys) AS k (run_key)
+        JOIN {schema}.waits AS w ON w.run_key = k.run_key
+        WHERE w.topic = ANY (the_topics) AND w.status = 'open' AND (w.due_at IS NULL OR w.due_at > the_time)
+        ORDER BY w.wait_key
+    LOOP
+        IF {schema}.give_event_9(one.wait_key, one.run_key, one.path, the_event, the_value, the_time) THEN
+            given := given + 1;
+        END IF;
+    END LOOP;
+    PERFORM nextval('{schema}.changes');
+    PERFORM pg_notify(channel, '');
+    RETURN given;
+END $$;

@@ -1,0 +1,174 @@
+-- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, votes, the audit log, child
+-- runs, limits, singletons and notices. Made in one go by the first client that needs one of them, outside the numbered
+-- schema: earlier releases refuse a file with a number that they do not know, and a file that uses none of it is no larger.
+CREATE TABLE side_schema (number INTEGER NOT NULL);
+INSERT INTO side_schema VALUES (1);
+
+-- Since when the owner of a run starts nothing. `needs_repair` says so too: claims of every release pass such a run over.
+ALTER TABLE runs ADD COLUMN paused_at INTEGER;
+-- That what it did is being undone, and in the end what came of it.
+ALTER TABLE runs ADD COLUMN undoing TEXT;
+-- The node of the run that started it as a child. The parent of a fork is `parent_run_id`.
+ALTER TABLE runs ADD COLUMN started_by TEXT;
+ALTER TABLE runs ADD COLUMN started_path TEXT;
+ALTER TABLE runs ADD COLUMN started_visit INTEGER;
+ALTER TABLE runs ADD COLUMN on_parent_cancel TEXT;
+-- Who hears of its end: names of notifiers, as JSON.
+ALTER TABLE runs ADD COLUMN notifiers TEXT;
+
+CREATE INDEX waits_by_topic ON waits (topic) WHERE topic IS NOT NULL AND status = 'open';
+CREATE INDEX runs_by_starter ON runs (started_by) WHERE started_by IS NOT NULL;
+CREATE INDEX runs_paused ON runs (run_key) WHERE paused_at IS NOT NULL;
+CREATE INDEX runs_undoing ON runs (run_key) WHERE undoing IS NOT NULL;
+
+-- Signals of a run in the order of their numbers. One that was taken stays without its value, so that its id is known
+-- for as long as the run is.
+CREATE TABLE inbox (
+    run_key   INTEGER NOT NULL,
+    number    INTEGER NOT NULL,
+    signal_id TEXT    NOT NULL,
+    name      TEXT    NOT NULL,
+    value     BLOB,
+    sent_at   INTEGER NOT NULL,
+    -- The wait that it has settled. Once that is closed and the signal was not taken, it is free again.
+    wait_id   TEXT,
+    -- The sequence of the put that took it.
+    taken_at  INTEGER,
+    PRIMARY KEY (run_key, number),
+    UNIQUE (run_key, signal_id)
+) WITHOUT ROWID;
+CREATE INDEX inbox_untaken ON inbox (run_key, name, number) WHERE taken_at IS NULL;
+
+-- Events that are kept for waits that open later, and by which of their fields these find them.
+CREATE TABLE events (
+    event_key    INTEGER PRIMARY KEY,
+    event_id     TEXT    NOT NULL UNIQUE,
+    name         TEXT    NOT NULL,
+    value        BLOB    NOT NULL,
+    published_at INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL
+);
+CREATE INDEX events_by_name ON events (name, event_key);
+CREATE INDEX events_by_end ON events (expires_at);
+CREATE TABLE event_fields (
+    name      TEXT    NOT NULL,
+    field     TEXT    NOT NULL,
+    hash      TEXT    NOT NULL,
+    event_key INTEGER NOT NULL,
+    PRIMARY KEY (name, field, hash, event_key)
+) WITHOUT ROWID;
+CREATE INDEX event_fields_by_event ON event_fields (event_key);
+CREATE TRIGGER forget_fields AFTER DELETE ON events BEGIN
+    DELETE FROM event_fields WHERE event_key = old.event_key;
+END;
+-- Which node of a run had which event: none has it twice.
+CREATE TABLE taken_events (
+    run_key  INTEGER NOT NULL,
+    path     TEXT    NOT NULL,
+    event_id TEXT    NOT NULL,
+    PRIMARY KEY (run_key, path, event_id)
+) WITHOUT ROWID;
+
+-- Tags are anybody's with the role for it; attributes are the run's own, as its chain says. Of an attribute one of the
+-- two values is there: a bool is 0 or 1, a time microseconds.
+CREATE TABLE tags (
+    run_key INTEGER NOT NULL,
+    name    TEXT    NOT NULL,
+    value   TEXT    NOT NULL,
+    PRIMARY KEY (run_key, name)
+) WITHOUT ROWID;
+CREATE INDEX tags_by_value ON tags (name, value, run_key);
+CREATE TABLE attributes (
+    run_key      INTEGER NOT NULL,
+    name         TEXT    NOT NULL,
+    kind         TEXT    NOT NULL,
+    text_value   TEXT,
+    number_value REAL,
+    PRIMARY KEY (run_key, name)
+) WITHOUT ROWID;
+CREATE INDEX attributes_by_text ON attributes (name, text_value, run_key) WHERE text_value IS NOT NULL;
+CREATE INDEX attributes_by_number ON attributes (name, number_value, run_key) WHERE number_value IS NOT NULL;
+
+-- Flows, and groups of a flow, of which no run is claimed. '' is the flow as a whole.
+CREATE TABLE pauses (
+    flow_id   TEXT    NOT NULL,
+    run_group TEXT    NOT NULL,
+    paused_at INTEGER NOT NULL,
+    note      BLOB,
+    PRIMARY KEY (flow_id, run_group)
+) WITHOUT ROWID;
+
+CREATE TABLE votes (
+    wait_id  TEXT    NOT NULL,
+    voter    TEXT    NOT NULL,
+    run_key  INTEGER NOT NULL,
+    approves INTEGER NOT NULL,
+    voted_at INTEGER NOT NULL,
+    note     BLOB,
+    PRIMARY KEY (wait_id, voter)
+) WITHOUT ROWID;
+CREATE INDEX votes_by_run ON votes (run_key);
+
+-- Who did what. It outlives the runs it tells of.
+CREATE TABLE audit (
+    number  INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    act     TEXT    NOT NULL,
+    actor   TEXT,
+    run_id  TEXT,
+    details BLOB
+);
+CREATE INDEX audit_by_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
+
+-- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
+CREATE TABLE limit_keys (
+    limit_key TEXT    NOT NULL,
+    run_key   INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, run_key)
+) WITHOUT ROWID;
+CREATE INDEX limit_keys_by_run ON limit_keys (run_key);
+CREATE TABLE rate_log (
+    limit_key TEXT    NOT NULL,
+    place     INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, place)
+) WITHOUT ROWID;
+CREATE TABLE permits (
+    limit_key  TEXT    NOT NULL,
+    holder     TEXT    NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, holder)
+) WITHOUT ROWID;
+
+CREATE TABLE singletons (
+    singleton_key TEXT    NOT NULL,
+    run_key       INTEGER NOT NULL,
+    PRIMARY KEY (singleton_key, run_key)
+) WITHOUT ROWID;
+CREATE INDEX singletons_by_run ON singletons (run_key);
+
+-- What notifiers are to tell of: the put that changes a status writes it.
+CREATE TABLE notices (
+    number   INTEGER PRIMARY KEY,
+    run_key  INTEGER NOT NULL,
+    notifier TEXT    NOT NULL,
+    status   TEXT    NOT NULL,
+    at       INTEGER NOT NULL,
+    tries    INTEGER NOT NULL DEFAULT 0,
+    due_at   INTEGER NOT NULL,
+    sent_at  INTEGER
+);
+CREATE INDEX notices_by_run ON notices (run_key);
+CREATE INDEX notices_unsent ON notices (due_at) WHERE sent_at IS NULL;
+
+-- Whichever client erases a run, nothing of it stays in these tables.
+CREATE TRIGGER forget_more AFTER DELETE ON runs BEGIN
+    DELETE FROM inbox WHERE run_key = old.run_key;
+    DELETE FROM taken_events WHERE run_key = old.run_key;
+    DELETE FROM tags WHERE run_key = old.run_key;
+    DELETE FROM attributes WHERE run_key = old.run_key;
+    DELETE FROM votes WHERE run_key = old.run_key;
+    DELETE FROM limit_keys WHERE run_key = old.run_key;
+    DELETE FROM singletons WHERE run_key = old.run_key;
+    DELETE FROM notices WHERE run_key = old.run_key;
+END;
