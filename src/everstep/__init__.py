@@ -9,7 +9,7 @@ from warnings import warn
 
 from everstep import registry
 from everstep.errors import EverstepError
-from everstep.graph.author.context import Context
+from everstep.graph.author.context import AsyncContext, Context
 from everstep.graph.author.node import END, Node, ifelse, node, route
 from everstep.graph.author.streams import Chunk
 from everstep.graph.author.wiring import at_least, chain, critical, parallel, quorum
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
     from everstep.model.breakers import Breaker
+    from everstep.steps import current, step
 else:
     from everstep.graph.author.flow import Flow
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "AsyncContext",
     "AsyncHost",
     "Breaker",
     "Budget",
@@ -63,6 +65,7 @@ __all__ = [
     "at_least",
     "chain",
     "critical",
+    "current",
     "ifelse",
     "migrate",
     "node",
@@ -71,6 +74,7 @@ __all__ = [
     "quorum",
     "report",
     "route",
+    "step",
     "validate",
     "wait",
 ]
@@ -81,7 +85,9 @@ _HOMES = {
     "Done": "everstep.graph.author.unknown_effects",
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",
+    "current": "everstep.steps",
     "report": "everstep.graph.check.report",
+    "step": "everstep.steps",
     "validate": "everstep.graph.check.validate",
 }
 """Names by the module that has them, which is loaded when one of them is first used."""

@@ -4,6 +4,7 @@ Every result is a frozen struct, but for `RunResult` and `RunState`, whose value
 `as_json` gives any of them, and lists and dicts of them, as `--json` shows it.
 """
 
+from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.diff import Diff, Moment, NodeChange
 from everstep.client.documents import as_json
 from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, GuardedInfo, RunGuards
@@ -21,9 +22,12 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
+    PublishedEvent,
     RunInfo,
     RunResult,
     RunState,
+    SentSignal,
+    SignalInfo,
     Values,
     WaitInfo,
     WorkerInfo,
@@ -56,6 +60,8 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
     StreamAt,
+    UnitAt,
+    UnitFacts,
     Written,
 )
 from everstep.model.removal import Removal
@@ -146,6 +152,7 @@ __all__ = [
     "Planned",
     "Process",
     "Progress",
+    "PublishedEvent",
     "QueuedTask",
     "Recorded",
     "Rekeyed",
@@ -165,17 +172,22 @@ __all__ = [
     "RunSummary",
     "ScopeState",
     "Segment",
+    "SentSignal",
     "SerializedState",
     "SettledBy",
+    "SignalInfo",
     "Spared",
     "Stats",
     "Status",
     "StepLine",
+    "StepLogInfo",
     "StepPage",
     "StepRecord",
     "StreamAt",
     "Swept",
     "Trigger",
+    "UnitAt",
+    "UnitFacts",
     "Unreadable",
     "ValueCodec",
     "ValueForm",

@@ -1,7 +1,17 @@
 """Nodes that wait for a clock, a person or another system: `from everstep import wait`."""
 
 from everstep.graph.author.wait_options import Wait
-from everstep.graph.author.waits import WaitNode, approval, callback, literal, question, timer, value
+from everstep.graph.author.waits import (
+    WaitNode,
+    approval,
+    callback,
+    event,
+    literal,
+    question,
+    signal,
+    timer,
+    value,
+)
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 
 __all__ = [
@@ -12,8 +22,10 @@ __all__ = [
     "WaitNode",
     "approval",
     "callback",
+    "event",
     "literal",
     "question",
+    "signal",
     "timer",
     "value",
 ]

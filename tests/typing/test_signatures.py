@@ -5,15 +5,17 @@ mypy reads this file with all others: `assert_type` fails there, and so does an 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, assert_type, get_args
 
 import pytest
 
-from everstep import AsyncHost, Flow, Host, Node, ifelse, node, route
+from everstep import AsyncHost, Flow, Host, Node, ifelse, node, route, wait
 from everstep.errors import BadRequest, EverstepError
 from everstep.model.enums import Mode
 from everstep.model.retry import Retry, RetryPreset
+from everstep.results import RunResult, SentSignal
 
 
 @node
@@ -136,3 +138,19 @@ def test_calls_of_hosts_are_typed() -> None:
         with pytest.raises(AttributeError):
             host.rnu(Flow("f", [add]))  # type: ignore[attr-defined]
     assert callable(AsyncHost.worker)
+
+
+def test_what_is_sent_is_a_signal_and_what_is_driven_has_a_result() -> None:
+    flow = Flow("f", [wait.signal("x"), wait.signal("y")])
+
+    async def awaited() -> None:
+        async with AsyncHost("memory:") as host:
+            assert_type(await host.send("r", "x", 1, drive=flow, inputs={}), RunResult)
+            assert_type(await host.send("r", "y", 1), SentSignal)
+
+    asyncio.run(awaited())
+    with Host("memory:") as sync:
+        assert_type(sync.send("r", "x", 1, drive=flow, inputs={}), RunResult)
+        assert_type(sync.send("r", "y", 1), SentSignal)
+        with pytest.raises(BadRequest):
+            sync.send("r", "y", drive="flow")  # type: ignore[call-overload]

@@ -9,14 +9,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from everstep.model.commits import Admission, Commit, RunRow, Signal, Verdict
+from everstep.model.commits import Admission, Commit, RunRow, StopRequest, Verdict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord
 
 
 def judge(
-    commit: Commit, *, epoch: int, signal: Signal | str | None, before: str | None, here: str | None
+    commit: Commit,
+    *,
+    epoch: int,
+    stop_request: StopRequest | str | None,
+    before: str | None,
+    here: str | None,
 ) -> Verdict | None:
     """Return the verdict on a commit to a run that is there; none if it is to be written.
 
@@ -29,8 +34,8 @@ def judge(
         return Verdict.FENCED
     if here is not None or before is None or before != commit.base:
         return Verdict.MOVED
-    if signal is not None and not commit.ignores_signal:
-        return Verdict.SIGNALLED
+    if stop_request is not None and not commit.answers_stop:
+        return Verdict.STOP_REQUESTED
     return None
 
 
@@ -129,8 +134,8 @@ def followed(row: RunRow, commit: Commit) -> RunRow:
         changes["ended_at"] = commit.ended_at
         if gives_back(status):
             changes["lease"] = None
-        if answers_signal(status):
-            changes["signal"] = None
+        if ends_stop_request(status):
+            changes["stop_request"] = None
     return row.changed(**changes)
 
 
@@ -139,7 +144,7 @@ def gives_back(status: Status) -> bool:
     return status is not Status.RUNNING
 
 
-def answers_signal(status: Status) -> bool:
+def ends_stop_request(status: Status) -> bool:
     """True if a run that gets this status was told to stop in vain, or has stopped."""
     return status.is_final
 

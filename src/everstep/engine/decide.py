@@ -12,7 +12,16 @@ from decimal import Decimal
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.model.enums import Status
 from everstep.model.ledger import Guarded
-from everstep.model.records import SPENT, ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.records import (
+    SPENT,
+    ErrorInfo,
+    QueuedTask,
+    StepRecord,
+    StreamAt,
+    UnitFacts,
+    Written,
+    visit_path,
+)
 from everstep.model.waits import WaitOpened
 
 
@@ -112,6 +121,38 @@ def streamed(
         started_at=started_at,
         ended_at=now,
         stream=at,
+    )
+
+
+def unit(
+    scope: Scope,
+    i: int,
+    name: str,
+    occurrence: int,
+    *,
+    status: Status,
+    attempts: int,
+    facts: UnitFacts,
+    writes: tuple[Written, ...] = (),
+    error: ErrorInfo | None = None,
+    retry_at: datetime | None = None,
+    started_at: datetime | None = None,
+    ended_at: datetime | None = None,
+    wait: WaitOpened | None = None,
+) -> StepRecord:
+    """Return the record of a durable call that a visit under way has made."""
+    return StepRecord(
+        path=f"{visit_path(scope.path_of(i), scope.visits[i] + 1)}/{name}",
+        visit=occurrence,
+        status=status,
+        attempts=attempts,
+        writes=writes,
+        error=error,
+        retry_at=retry_at,
+        started_at=started_at,
+        ended_at=ended_at,
+        wait=wait,
+        unit=facts,
     )
 
 

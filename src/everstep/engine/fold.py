@@ -7,16 +7,17 @@ A live run and the fold of its records call it alike. The one change that is not
 from __future__ import annotations
 
 from everstep.engine import meetings
-from everstep.engine.scope import Scope
+from everstep.engine.scope import OpenUnits, Scope
 from everstep.graph.compile.loops import bits
 from everstep.model.enums import OnError, Status
-from everstep.model.records import QueuedTask, StepRecord
+from everstep.model.records import QueuedTask, StepRecord, UnitAt, UnitFacts
 from everstep.model.waits import SETTLE
 
 _UNDER_WAY = frozenset({Status.RUNNING, Status.RETRYING, Status.HALTED})
 """What a step says of a visit that goes on."""
 _COMPLETED, _FAILED = Status.COMPLETED, Status.FAILED
 # A member of an enum takes ten times as long to find in its class, and every step comes by here.
+_NO_FACTS = UnitFacts()
 
 
 def take(scope: Scope, i: int, step: StepRecord) -> None:
@@ -40,11 +41,15 @@ def take(scope: Scope, i: int, step: StepRecord) -> None:
     if scope.retry_at:
         scope.retry_at.pop(i, None)
     if status is _FAILED:
+        if scope.units:
+            _forget_units(scope, i, step)
         _fail(scope, i, step)
         return
     scope.running.discard(i)
     if scope.streams:
         scope.streams.pop(i, None)
+    if scope.units:
+        scope.units.pop(i, None)
     if scope.opened:
         scope.opened.pop(i, None)
     if step.key is not None:
@@ -91,9 +96,37 @@ def _take_under_way(scope: Scope, i: int, step: StepRecord) -> None:
         return
     scope.attempts[i] = step.attempts
     scope.statuses[i] = step.status
+    if scope.units and step.error is not None:
+        _forget_units(scope, i, step)
     _note_retry(scope, i, step)
     scope.running.discard(i)
     scope.waiting.pop(i, None)
+
+
+def take_unit(scope: Scope, i: int, name: str, step: StepRecord) -> None:
+    """Take a durable call of a visit under way into account."""
+    units = scope.units.get(i)
+    if units is None:
+        units = scope.units[i] = OpenUnits()
+    if step.wait is not None:  # the answer that the node was left for: it is to be entered again
+        scope.waiting.pop(i, None)
+        scope.running.discard(i)
+        scope.statuses[i] = _COMPLETED if scope.visits[i] else None
+    facts = step.unit or _NO_FACTS
+    units.at[f"{name}@{step.visit}"] = UnitAt(
+        step.status, step.attempts, facts.arguments, facts.is_brief, step.error, step.retry_at
+    )
+
+
+def _forget_units(scope: Scope, i: int, step: StepRecord) -> None:
+    """An attempt has failed: the next makes the calls again that failed in it, or all if that is wanted."""
+    units = scope.units.get(i)
+    if units is None:
+        return
+    if step.unit is not None and step.unit.is_fresh:
+        units.at.clear()
+    else:
+        units.at = {n: u for n, u in units.at.items() if u.status is _COMPLETED and not u.is_brief}
 
 
 def admit(scope: Scope, names: dict[str, int]) -> None:
@@ -160,6 +193,7 @@ def _leave(scope: Scope, i: int, step: StepRecord) -> None:
     scope.running.discard(i)
     scope.opened.pop(i, None)
     scope.streams.pop(i, None)
+    scope.units.pop(i, None)
     scope.keys.pop(i, None)
     if scope.chosen[i] or i in scope.queue:
         activate(scope, i, round_)
@@ -245,6 +279,7 @@ def _end(scope: Scope) -> None:
     scope.running -= scope.waiting.keys()
     scope.waiting.clear()
     scope.streams.clear()
+    scope.units.clear()
 
 
 def _round_of_choice(scope: Scope, gate: int, target: int, round_: int) -> int:
@@ -314,6 +349,7 @@ def clear(scope: Scope) -> None:
         scope.running,
         scope.begun,
         scope.streams,
+        scope.units,
         scope.won,
         scope.lost,
         scope.fired,

@@ -38,10 +38,16 @@ def fork(state: RunState, step: StepRecord) -> None:
         reached = _reached(scope, names)
         _withdraw_choices(scope, reached)
         meetings.meet_anew(scope, reached)
+        for i in [i for i in scope.units if i in reached or _reads(scope, i, names)]:
+            del scope.units[i]  # its calls were made with what was edited
         for name in names:
             write(scope, name, scope.versions.get(name, 0) + 1, 0)
             _wake_behind_joins(scope, name)
         state.stir(scope)
+
+
+def _reads(scope: Scope, i: int, names: Collection[str]) -> bool:
+    return any(p.source in names for p in scope.plan.nodes[i].params)
 
 
 def outdated(scope: Scope, edited: Collection[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from everstep.engine.books import Books
 from everstep.engine.fold import activate, enqueue, halt, take
-from everstep.engine.scope import Scope
+from everstep.engine.scope import OpenUnits, Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
 from everstep.model.records import (
@@ -78,7 +78,9 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
     settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in due]
     path_of = scope.plan.paths.__getitem__ if scope.parent is None else scope.path_of
-    pending = waiting.union(due, scope.retry_at, scope.keys, scope.begun, scope.streams, scope.waiting)
+    pending = waiting.union(
+        due, scope.retry_at, scope.keys, scope.begun, scope.streams, scope.units, scope.waiting
+    )
     special = pending.union(scope.consumed, scope.fired, scope.winners)
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
@@ -105,6 +107,7 @@ def _node(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
         winners=packed_mask(scope.winners.get(i, 0)),
         begun=i in scope.begun,
         stream=scope.streams.get(i),
+        **_units_of(scope.units[i]) if i in scope.units else {},
         **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
     )
 
@@ -115,6 +118,10 @@ def _plain_node(scope: Scope, i: int) -> NodeState:
 
 def _wait_of(step: StepRecord) -> dict[str, Any]:
     return {"wait": step.wait, "since": step.started_at, "task": step.task}
+
+
+def _units_of(units: OpenUnits) -> dict[str, Any]:
+    return {"units": dict(units.at) or None, "began_as": units.began_as}
 
 
 def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
@@ -197,6 +204,9 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.begun.add(i)
     if node.stream is not None:
         scope.streams[i] = node.stream
+    if node.units or node.began_as:
+        units = scope.units[i] = OpenUnits()
+        units.at, units.began_as = dict(node.units or {}), node.began_as
     if node.winners:
         scope.winners[i] = mask_in(node.winners)
     if node.is_due:

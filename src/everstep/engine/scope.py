@@ -9,7 +9,7 @@ from datetime import datetime
 
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt
+from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt, UnitAt, visit_path
 
 _NOTHING: dict[str, int] = {}
 
@@ -46,6 +46,7 @@ class Scope:
         "statuses",
         "steps",
         "streams",
+        "units",
         "versions",
         "visits",
         "waiting",
@@ -103,6 +104,8 @@ class Scope:
         """Nodes that halted, each with the step that says so; they count as running."""
         self.streams: dict[int, StreamAt] = {}
         """How far the streams under way have come."""
+        self.units: dict[int, OpenUnits] = {}
+        """The durable calls of visits under way."""
         self.steps = 0
         self.ended = False
         self.error: ErrorInfo | None = None
@@ -177,6 +180,26 @@ class Scope:
     def is_at_rest(self) -> bool:
         """True if nothing more will happen in this flow."""
         return self.busy == 0 and (self.error is not None or not self.due)
+
+
+def place_of(scope: Scope, i: int) -> str:
+    """Return the path of what waits at a node: the node, or the place inside it that it was left at."""
+    wait, path = scope.waiting[i].wait, scope.path_of(i)
+    if wait is None or not wait.unit:
+        return path
+    return f"{visit_path(path, scope.visits[i] + 1)}/{wait.unit.rpartition('@')[0]}"
+
+
+class OpenUnits:
+    """The durable calls of one visit under way."""
+
+    __slots__ = ("at", "began_as")
+
+    def __init__(self) -> None:
+        self.at: dict[str, UnitAt] = {}
+        """How each stands, such as `$search@1`."""
+        self.began_as = ""
+        """The path that their keys are made of, if the node was renamed since."""
 
 
 class OpenedVisit:

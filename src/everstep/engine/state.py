@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import repeat
 
 from everstep.engine.books import Books
-from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take
+from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take, take_unit, write
 from everstep.engine.keys import names_in, path_of_keys
 from everstep.engine.readiness import oldest, ready
 from everstep.engine.scope import OpenedVisit, Scope
@@ -19,12 +19,14 @@ from everstep.errors import StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
 from everstep.model.records import (
+    INBOX,
     INPUTS,
     Counters,
     FlowFrontier,
     FrontierEntry,
     IdempotencyState,
     StepRecord,
+    unit_of,
 )
 
 START = "@start"
@@ -64,6 +66,8 @@ class RunState(Scope):
             self.follow_wait(self, i, step)
         elif step.path[0] == "@":
             self._take_mark(step)
+        elif "/$" in step.path and (place := self.locate_unit(step.path)) is not None:
+            self.evolve_unit(*place, step)
         else:
             self.evolve_at(*self.locate(step.path), step)
 
@@ -124,6 +128,9 @@ class RunState(Scope):
             admit(self, {w.name: w.version for w in step.writes if w.name[0] != "@"})
         elif step.path == START:
             self._start_at(step.decision or ())
+        elif step.path == INBOX:
+            for written in step.writes:
+                write(self, written.name, written.version, 0, wakes=False)
 
     def evolve_at(self, scope: Scope, i: int, item: int | None, step: StepRecord) -> None:
         """Take a step at a place that was located into account."""
@@ -187,6 +194,27 @@ class RunState(Scope):
         if scope.plan.children[i].is_leaf:
             return enter(scope, i, item), 0, None
         return scope, i, item
+
+    def locate_unit(self, path: str) -> tuple[Scope, int, str] | None:
+        """Return the scope and number of the node whose durable call a path names, and the call's own name.
+
+        None of another path. The visit it names must be the one that is under way.
+        """
+        found = unit_of(path)
+        if found is None:
+            return None
+        node, visit, name = found
+        scope, i, item = self.locate(node)
+        if item is not None or visit != scope.visits[i] + 1:
+            raise StateCorrupted(f"the records have a call at {path!r}, and that visit is not under way.")
+        return scope, i, name
+
+    def evolve_unit(self, scope: Scope, i: int, name: str, step: StepRecord) -> None:
+        """Take a durable call at a place that was located into account."""
+        take_unit(scope, i, name, step)
+        if step.wait is not None:
+            self.follow_wait(scope, i, step)
+            self.stir(scope)
 
     def scope_at(self, path: str) -> Scope:
         """Return the inner flow at a path such as `rag@2#7`."""

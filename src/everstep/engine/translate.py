@@ -82,6 +82,8 @@ class _Translator:
                 )
             if not scope and not is_item:
                 changes["key"] = self._key(path, node, place, now)
+                if node.units and new != path and not node.began_as:
+                    changes["began_as"] = path
             yield new, _replace(node, changes)
 
     def _key(self, path: str, node: NodeState, place: RenamedScope, now: Node) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -42,8 +42,10 @@ EventKind = Literal[
     "budget_warned",
     "breaker_opened",
     "emitted",
+    "gap",
     "checkpoint",
     "lease_wait",
+    "result",
 ]
 
 
@@ -51,7 +53,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One thing that happened."""
 
     id: str = ""
-    """Where it stands among the events of its run, as the records tell them; empty for one told live."""
+    """Where it stands among the events of its run: hand it to `follow` to go on behind it.
+
+    Of one told live in this process only what a node emitted or yielded has one.
+    """
     kind: EventKind
     run_id: str
     at: Instant
@@ -79,14 +84,31 @@ def tell(listener: Listener | None, event: Event) -> None:
         log.exception("listener failed on %s of run %r", event.kind, event.run_id)
 
 
+class Outlet(Protocol):
+    """Takes what the nodes of one drive emit and yield. May be used from any thread."""
+
+    def put(self, kind: EventKind, node: str, visit: int, attempt: int, data: dict[str, Any]) -> None: ...
+
+    async def settle(self) -> None:
+        """Return once what was emitted can be read elsewhere, as far as that is possible now."""
+
+
 class EventSender:
     """Tells a listener, if there is one, what one drive does."""
 
-    def __init__(self, listener: Listener | None, clock: Clock, run_id: str) -> None:
+    outlet: Outlet | None = None
+    """Where what nodes emit goes, once one may."""
+
+    def __init__(
+        self, listener: Listener | None, clock: Clock, run_id: str, outlet: Callable[[], Outlet] | None
+    ) -> None:
         self._listener = listener
         self._clock = clock
         self._run_id = run_id
+        self._make_outlet = outlet
         self.is_heard = listener is not None
+        self.is_streamed = outlet is not None
+        """True if what nodes emit and yield goes anywhere."""
 
     def tell(
         self,
@@ -110,10 +132,23 @@ class EventSender:
             tell(self._listener, event)
 
     def chunks(self, call: Call) -> OnChunk | None:
-        """Return who gets the chunks of a streaming node."""
-        if self._listener is None:
-            return None
-        return lambda chunk: self.tell("chunk", call.path, call.visit, call.attempt, {"chunk": chunk})
+        """Return who gets the chunks of a streaming node, from any thread."""
+        return self._taking_chunks(call) if self.is_streamed else None
+
+    def _taking_chunks(self, call: Call) -> OnChunk:
+        put, path, visit, attempt = self._opened().put, call.path, call.visit, call.attempt
+        return lambda chunk: put("chunk", path, visit, attempt, {"chunk": chunk})
+
+    def emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:
+        """Return who gets what a node emits, from any thread."""
+        put, path, visit, attempt = self._opened().put, call.path, call.visit, call.attempt
+        return lambda data: put("emitted", path, visit, attempt, data)
+
+    def _opened(self) -> Outlet:
+        if self.outlet is None:
+            assert self._make_outlet is not None
+            self.outlet = self._make_outlet()
+        return self.outlet
 
     def step_started(self, call: Call) -> None:
         self.tell("step_started", call.path, call.visit, call.attempt)

@@ -112,7 +112,7 @@ async def draft_run(
 
 async def check_same_flow(runs: RunReader, row: RunRow, flow: Flow) -> None:
     """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
-    if row.flow_id == flow.name and (row.signal is not None or not is_other(row, flow)):
+    if row.flow_id == flow.name and (row.stop_request is not None or not is_other(row, flow)):
         return  # one that is being cancelled only ends
     if row.flow_id == flow.name and row.status is Status.COMPLETED:
         if row.flow_hash != flow.plan.hash:

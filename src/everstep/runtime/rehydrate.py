@@ -13,15 +13,15 @@ from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.graph.compile.plan import Plan
-from everstep.model.enums import Status, Trigger
+from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRecord
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.drive.apply import Lists, apply, loaded
 from everstep.runtime.drive.chain_writer import Head
-from everstep.runtime.drive.values import ValueSpace, split_name
+from everstep.runtime.drive.values import ValueSpace, slot_of, split_name
 from everstep.runtime.lineage import Link, verified
 
-_RESUME, _MIGRATION = Trigger.RESUME, Trigger.MIGRATION
+_RESUME, _MIGRATION, _WHOLE = Trigger.RESUME, Trigger.MIGRATION, ValueForm.WHOLE
 # A member of an enum takes ten times as long to find in its class, and every record comes by here.
 Version = tuple[str, int]
 """A value by its name and the number of its version."""
@@ -142,10 +142,13 @@ class Rehydrated:
             self._apply(step, payloads)
 
     def _apply(self, step: StepRecord, payloads: Iterator[bytes]) -> None:
-        slots = [
-            loaded(self.state, self.space, step, w, next(payloads) if w.is_inline else None)
-            for w in step.writes
-        ]
+        slots = []
+        for w in step.writes:
+            if w.form is _WHOLE and w.version:
+                slots.append(slot_of(w, next(payloads) if w.artifact is None else None))
+            else:
+                payload = next(payloads) if w.is_inline else None
+                slots.append(loaded(self.state, self.space, step, w, payload))
         if self._watched:
             self._note_inputs(step)
         apply(self.state, self.space, step, slots)

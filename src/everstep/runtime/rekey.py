@@ -12,12 +12,21 @@ from typing import cast
 
 import msgspec
 
-from everstep.codec.notes import wait_anew
+from everstep.codec.notes import signal_anew, wait_anew
 from everstep.codec.records import unseal, with_payloads
 from everstep.codec.sealing import closed_anew
 from everstep.errors import BadRequest, StateCorrupted
 from everstep.model.records import ArtifactRef
-from everstep.ports.store import Recoded, RecodedWait, RecodingStore, RunFilter, RunRow, WaitFilter
+from everstep.ports.inbox import InboxStore
+from everstep.ports.store import (
+    Recoded,
+    RecodedSignal,
+    RecodedWait,
+    RecodingStore,
+    RunFilter,
+    RunRow,
+    WaitFilter,
+)
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.lineage import Link, claimed_digest
 from everstep.runtime.reader import RunReader
@@ -35,13 +44,19 @@ class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int = 0
     artifacts: int = 0
     waits: int = 0
+    signals: int = 0
+    """Signals that no step has taken yet."""
+    emitted: int = 0
+    """Batches of what its nodes emitted, kept for a while for those who follow it."""
+    logs: int = 0
     spooled: int = 0
     """Checkpoints that wait on this machine; they keep their keys until they are drained."""
 
     @property
     def has_changed(self) -> bool:
         """True if anything was encrypted anew."""
-        return bool(self.checkpoints or self.artifacts or self.waits)
+        beside = self.signals or self.emitted or self.logs
+        return bool(self.checkpoints or self.artifacts or self.waits or beside)
 
 
 async def rekey(
@@ -104,13 +119,19 @@ class _Rekeying:
             count, digest = await self._batch(first, last, digest)
             checkpoints += count
             first = last + 1
+        # A signal that settles a wait gives it what it says, so those come first.
+        signals = await self._signals()
         waits = await self._waits()
+        emitted, logs = await self._services.live.rekey(self._row.run_id, dry_run=self._dry_run)
         spooled = len(self._services.spool.of(self._row.run_id))
         return Rekeyed(
             run_id=self._row.run_id,
             checkpoints=checkpoints,
             artifacts=self._artifacts,
             waits=waits,
+            signals=signals,
+            emitted=emitted,
+            logs=logs,
             spooled=spooled,
         )
 
@@ -154,6 +175,25 @@ class _Rekeying:
         self._artifacts += await self._services.system.to_thread(
             partial(blobs.rekey, ref, dry_run=self._dry_run)
         )
+
+    async def _signals(self) -> int:
+        """Encrypt what was sent and not taken."""
+        services, run_id, total, after = self._services, self._row.run_id, 0, 0
+        if not services.store.capabilities.has_inbox:
+            return 0
+        inbox = cast("InboxStore", services.store)
+        while page := await inbox.inbox(run_id, after=after, limit=_PAGE):
+            after = page[-1].number
+            changed = []
+            for row in page:
+                anew = None if row.value is None else signal_anew(services.codecs, run_id, row.value)
+                if row.value is not None and anew is not None:
+                    changed.append(RecodedSignal(row.number, row.value, anew))
+            if changed and not self._dry_run:
+                total += await inbox.recode_signals(run_id, changed)
+            else:
+                total += len(changed)
+        return total
 
     async def _waits(self) -> int:
         """Encrypt what is asked and answered, of closed waits too."""

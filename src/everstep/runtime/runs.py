@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -28,7 +29,7 @@ from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
-from everstep.ports.store import Commit, RunRow, Signal, TakenUp, Verdict
+from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
@@ -128,6 +129,8 @@ class Runs:
         for drive in driving.copy():
             drive.stop(host_closed())
         # A store that is awaited needs this loop to get back the lease of an effect that no one can stop.
+        if services.blocking is None:
+            self.keeper.lend(asyncio.get_running_loop())
         while left > 0 and (driving or (services.blocking is None and self.keeper.lingers)):
             await self._services.system.pause(_LOOK)
             left -= _LOOK
@@ -149,7 +152,9 @@ class Runs:
             outcome = await self._run(flow, given, run_id)
         return await self._stay(outcome, flow) if wait else outcome
 
-    async def start(self, flow: Flow, given: Given, run_id: str | None) -> RunRow:
+    async def start(
+        self, flow: Flow, given: Given, run_id: str | None, *, compares_inputs: bool = True
+    ) -> RunRow:
         """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
@@ -165,7 +170,8 @@ class Runs:
             return _admitted(journal)
         row = await self.reader.row(run_id)
         await check_same_flow(self.reader, row, flow)
-        await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
+        if compares_inputs:
+            await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         return row
 
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
@@ -275,7 +281,9 @@ class Runs:
             )
         row = check_still_here(await self.reader.row(run_id))
         note = close_act(self._services.codecs, run_id, act) if act is not None else None
-        if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL, note):
+        if row.status.is_final or not await self._services.store.request_stop(
+            run_id, StopRequest.CANCEL, note
+        ):
             return (await self.reader.row(run_id)).status
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
@@ -376,7 +384,7 @@ class Runs:
         services, lease = self._services, taken.lease
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
-            if row.signal is not None and is_other(row, flow):
+            if row.stop_request is not None and is_other(row, flow):
                 await self.resting.end_cancelled(
                     row, lease
                 )  # it would not be taken over to this flow any more
@@ -389,7 +397,7 @@ class Runs:
                 journal = await self.resting.journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
             journal.endures, journal.act = endures, act
-            if row.signal is Signal.CANCEL:
+            if row.stop_request is StopRequest.CANCEL:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             if space.has_channel_elsewhere:
@@ -465,7 +473,7 @@ class Runs:
         """Take up a run that halted, if an answer came while it did or it was cancelled; none if not."""
         run, now = await self.reader.row(halted.run_id), self._services.time.now()
         ripe = {row.wait_id for row in halted.waits if row.is_ripe(now)}
-        if run.signal is None and ripe <= tried:
+        if run.stop_request is None and ripe <= tried:
             return None
         tried |= ripe
         try:
@@ -497,7 +505,7 @@ class Runs:
                 ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None
                 self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
                 await self.keeper.confirm(lease)
-            status = await drive.run()
+            status = await (drive.run_logged() if flow.logs else drive.run())
         finally:
             try:
                 await self._let_go(

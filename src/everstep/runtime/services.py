@@ -27,7 +27,7 @@ from everstep.model.leases import Process
 from everstep.on_demand import on_demand
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler, ResumeSignalSource
-from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore, TimedStore
+from everstep.ports.store import CheckpointBlobStore, CheckpointStore, TimedStore, is_blocking
 from everstep.ports.system import Clock, Lock, System, time_for_store, uptime
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.drive.committer import Committer
@@ -39,8 +39,10 @@ from everstep.runtime.waits.schedulers import Schedulers
 from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
+    from everstep.runtime.live.live_data import LiveData
     from everstep.runtime.waits.tokens import Tokens
 else:
+    LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
     Tokens = on_demand("everstep.runtime.waits.tokens:Tokens")
 
 
@@ -102,7 +104,7 @@ class Services:
         codecs: Codecs,
     ) -> None:
         self.store = store
-        self.blocking = store if isinstance(store, BlockingStore) else None
+        self.blocking = store if is_blocking(store) else None
         """The store, if its put is a short local call."""
         self.codecs = codecs
         """What is done to values between serializing and storing them."""
@@ -146,14 +148,21 @@ class Services:
         self.committer = Committer(store, self.blocking, system, owns_loop=owns_loop)
         self.driving: set[Drivable] = set()
         """What drives runs on this loop."""
-        self.max_threads = max_threads
-        self._threads = _Threads(system, max_threads)
+        self._live: dict[str, LiveData] = {}
+        self.max_threads, self._threads = max_threads, _Threads(system, max_threads)
 
     @cached_property
     def tokens(self) -> Tokens:
         """The tokens of waits."""
         chance = self.system.random_bytes
         return Tokens(self.store, self.time, self._key, codecs=self.codecs, chance=chance)
+
+    @property
+    def live(self) -> LiveData:
+        """What runs emit for other processes, shared by all event loops of a host."""
+        if "live" not in self._live:  # of two threads that make it, one is kept
+            self._live.setdefault("live", LiveData(self.store, self.system, self.codecs))
+        return self._live["live"]
 
     @property
     def may_hold_loop(self) -> bool:
@@ -213,6 +222,8 @@ class Services:
         for beside in (self.channels, self.queue):
             if beside is not None:
                 beside.close()
+        for live in self._live.values():
+            live.close()
         self.committer.close()
         self._threads.close()
 

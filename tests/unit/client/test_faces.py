@@ -18,14 +18,14 @@ from tests.architecture.sources import ROOT
 CALLS = {
     *("run", "start", "resume", "cancel", "fork", "answer", "deliver", "work", "close"),
     *("runs", "info", "find", "waits", "wait", "state", "channel", "history", "checkpoints", "latest"),
-    *("events", "explain"),
+    *("events", "explain", "follow", "stream", "send", "inbox", "publish"),
 }
 """What most programs need. A call that few need belongs into a group."""
 PROPERTIES = {"clock", "durability", "offers", "url", "values"}
 ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 GROUPS = {
-    "debug": {"bisect", "diff", "nodes", "recall", "replay", "steps"},
+    "debug": {"bisect", "diff", "logs", "nodes", "recall", "replay", "steps"},
     "fleet": {"breakers", "counts", "reopen", "reset_breaker", "workers"},
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},

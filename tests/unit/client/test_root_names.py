@@ -15,7 +15,20 @@ from everstep import Host, node
 from everstep.phases import Phase
 
 NAMES = {
-    *("node", "ifelse", "route", "END", "Node", "Context", "Chunk", "Done", "ItemError"),
+    *(
+        "node",
+        "step",
+        "current",
+        "ifelse",
+        "route",
+        "END",
+        "Node",
+        "Context",
+        "AsyncContext",
+        "Chunk",
+        "Done",
+        "ItemError",
+    ),
     *("Flow", "chain", "parallel", "at_least", "critical", "quorum"),
     *("Durability", "Retry", "Budget", "Breaker", "Retention", "KeyRing"),
     *("Host", "AsyncHost", "Status", "EverstepError", "validate", "report", "__version__"),

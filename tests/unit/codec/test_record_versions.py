@@ -41,6 +41,8 @@ from everstep.model.records import (
     StepRecord,
     Stored,
     StreamAt,
+    UnitAt,
+    UnitFacts,
     Written,
 )
 from everstep.model.waits import WaitOpened
@@ -103,6 +105,23 @@ WRITES = struct(
     expires_at=TIMES,
 )
 TASKS = st.builds(QueuedTask, NAMES, COUNTS, many(NAMES), st.integers(-9, 9), TEXT, TEXT)
+UNIT_FACTS = struct(
+    UnitFacts,
+    arguments=st.binary(max_size=8),
+    is_brief=st.booleans(),
+    is_fresh=st.booleans(),
+    changed=many(NAMES),
+    unasked=many(NAMES),
+)
+UNITS = struct(
+    UnitAt,
+    status=st.sampled_from(Status),
+    attempts=COUNTS,
+    arguments=st.binary(max_size=8),
+    is_brief=st.booleans(),
+    error=ERRORS,
+    retry_at=TIMES,
+)
 STEPS = struct(
     StepRecord,
     path=NAMES,
@@ -130,6 +149,7 @@ STEPS = struct(
     guards=st.just(Guarded()),
     again=named(many(NAMES)),
     act=ACTS,
+    unit=st.none() | UNIT_FACTS,
 )
 NODES = struct(
     NodeState,
@@ -153,6 +173,8 @@ NODES = struct(
     since=TIMES,
     task=COUNTS,
     stream=STREAMS,
+    units=st.none() | named(UNITS),
+    began_as=TEXT,
 )
 STATES = struct(
     SerializedState,
@@ -267,7 +289,7 @@ def test_headers_of_0_1_0_come_back_byte_for_byte() -> None:
 
 
 def test_names_of_one_letter_are_given_once_and_to_every_field() -> None:
-    for cls in (CheckpointRecord, StepRecord, NodeState, Written):
+    for cls in (CheckpointRecord, StepRecord, NodeState, UnitFacts, UnitAt, Written):
         assert issubclass(cls, Stored)
         fields = msgspec.structs.fields(cls)
         names = [f.encode_name for f in fields if cls is Written or f.name not in ("version", "digest")]
@@ -276,7 +298,7 @@ def test_names_of_one_letter_are_given_once_and_to_every_field() -> None:
 
 def test_the_reference_lists_the_letters() -> None:
     reference = (ROOT / "docs" / "reference" / "records.md").read_text()
-    for cls in (CheckpointRecord, StepRecord, NodeState, Written):
+    for cls in (CheckpointRecord, StepRecord, NodeState, UnitFacts, UnitAt, Written):
         [line] = [line for line in reference.splitlines() if line.startswith(f"| `{cls.__name__}` | `")]
         told = {part.strip(" |") for part in line.removeprefix(f"| `{cls.__name__}` |").split(",")}
         fields = [f for f in msgspec.structs.fields(cls) if len(f.encode_name) == 1]

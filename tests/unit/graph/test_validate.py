@@ -18,11 +18,14 @@ from everstep.errors import (
     NotCheckpointable,
     NotReplayable,
     ServiceMissing,
+    UnknownNotifier,
+    ValueNotStorable,
 )
 from everstep.frontends.dot.parser import parse
 from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Mode
 from everstep.results import Diagnostic, Diagnostics
+from everstep.runtime.preflight import preflight
 from everstep.types import Offers
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.frontends.pipelines import pipelines_diagnosed
@@ -400,6 +403,37 @@ def test_a_flow_is_examined_once_per_host_and_again_when_its_durability_changes(
             with pytest.raises(KeyMissing):
                 host.run(flow, {"x": 1})
         assert len(seen) == 4
+
+
+def test_what_one_host_finds_in_a_flow_is_found_on_another_that_offers_less() -> None:
+    told = Flow("f", [first, wait.approval("ok", notify="team")])
+    given = Flow("g", [pay])
+
+    with Host("memory:", notifiers={"team": print}) as host:
+        preflight(told, host._host._services)
+        host.values.register(Money, name="money", encode=lambda _: 0, decode=lambda _: Money())
+        preflight(given, host._host._services)
+    with Host("memory:", notifiers={"team": print}) as host:
+        preflight(told, host._host._services)
+        with pytest.raises(ValueNotStorable):
+            preflight(given, host._host._services)
+    with Host("memory:", notifiers={"boss": print}) as host, pytest.raises(UnknownNotifier):
+        preflight(told, host._host._services)
+    told.durability = Durability("off")
+    with Host("memory:", notifiers={"team": print}) as host, pytest.raises(HaltNeedsDurability):
+        preflight(told, host._host._services)
+
+
+class Money:
+    """What no codec takes by itself."""
+
+    def __init__(self) -> None:
+        self.lock = object()
+
+
+@node(output="money")
+def pay(x: int) -> Money:
+    return Money()
 
 
 # -- rules of one's own -----------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pytest
 
 from everstep import END, Flow, Host, Node, ifelse, node
+from everstep.graph.author.context import Context
 from everstep.runtime.drive.loop import Drive
 from everstep.testing import ManualClock
 
@@ -22,6 +24,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"retry": 2},
     {"effects": "effectful", "idempotency_key": "auto"},
 ]
+
+
+@pytest.fixture(autouse=True)
+def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have loaded what marks which node runs: then no step is plain."""
+    monkeypatch.setattr(Context, "marks", None)
 
 
 def random_chain(chance: Random) -> Flow:

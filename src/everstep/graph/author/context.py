@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
+from datetime import datetime
 from decimal import Decimal
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -12,10 +13,17 @@ from everstep.errors import BadRequest, RunCancelled, UnknownTask, close_matches
 from everstep.graph.author.channel import Channel
 from everstep.graph.author.options import Refusal, not_here
 from everstep.model.budgets import SECONDS, amount_of, check_name
-from everstep.model.enums import PRIORITIES, Trigger
+from everstep.model.durations import Span, seconds_of
+from everstep.model.enums import PRIORITIES, Effects, Trigger
 from everstep.model.ledger import BreakerAt
+from everstep.model.retry import Retry, RetryPreset
 
+if TYPE_CHECKING:
+    from contextvars import ContextVar
+
+T = TypeVar("T")
 _NOTHING = object()
+_UNIT_NAME = frozenset("/@#=$")
 _ASKABLE = frozenset({Trigger.MANUAL, *PRIORITIES})
 _PRIORITIES_END = 1 << 63
 """The first priority that a record cannot hold."""
@@ -55,8 +63,77 @@ class Neighbours(Protocol):
     def params_of(self, name: str) -> tuple[str, ...] | None: ...
 
 
+OnChange = Literal["warn", "fail", "again"]
+Keep = Literal["visit", "attempt"]
+
+
+class UnitOptions(msgspec.Struct, frozen=True):
+    """How a durable call is made, and what is kept of it."""
+
+    key: Any = None
+    retry: Retry = Retry(0)
+    timeout: float | None = None
+    is_effect: bool = True
+    on_change: OnChange = "warn"
+    is_brief: bool = False
+
+    def with_key(self, key: Any) -> UnitOptions:
+        """Return the options of one call among others that are made alike."""
+        return msgspec.structs.replace(self, key=key)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        key: Any = None,
+        retry: int | RetryPreset | Retry | None = None,
+        timeout: Span | None = None,
+        effects: str = "effectful",
+        on_change: str = "warn",
+        keep: str = "visit",
+    ) -> UnitOptions:
+        """Read the options of a call; raises for what none of them can be."""
+        is_plain = effects == "effectful" and on_change == "warn" and keep == "visit"
+        if is_plain and key is None and retry is None and timeout is None:
+            return PLAIN
+        if effects not in _EFFECTS:
+            raise BadRequest(f"effects of a step is {effects!r}.", fix=f"Use one of {', '.join(_EFFECTS)}.")
+        if on_change not in ("warn", "fail", "again"):
+            raise BadRequest(f"on_change of a step is {on_change!r}.", fix="Use warn, fail or again.")
+        if keep not in ("visit", "attempt"):
+            raise BadRequest(f"keep of a step is {keep!r}.", fix="Use visit or attempt.")
+        return cls(
+            key,
+            Retry.of(retry),
+            None if timeout is None else seconds_of(timeout, "the timeout of a step"),
+            effects == Effects.EFFECTFUL,
+            on_change,  # type: ignore[arg-type]  # checked above
+            keep == "attempt",
+        )
+
+
+_EFFECTS = (Effects.EFFECTFUL.value, Effects.READ_ONLY.value, Effects.PURE.value)
+PLAIN = UnitOptions()
+
+
+class Leave(BaseException):
+    """Leaves a node for a wait inside it. No `except Exception` stops it, and `finally` is run."""
+
+
+class Says(Protocol):
+    """What a node speaks through while it is under way."""
+
+    def spend(self, amounts: dict[str, Decimal]) -> Spent: ...
+
+    @property
+    def units(self) -> Any: ...
+
+
 class Context:
     """Handed to a node that has a parameter annotated `Context`."""
+
+    marks: ClassVar[ContextVar[Any] | None] = None
+    """What says which node is running; `everstep.steps` brings it, if a program uses that."""
 
     __slots__ = (
         "_asked",
@@ -70,7 +147,7 @@ class Context:
         "_outcome",
         "_refused",
         "_request",
-        "_spend",
+        "_says",
         "_trigger",
         "attempt",
         "cursor",
@@ -98,7 +175,7 @@ class Context:
         beat: Callable[[], None] | None = None,
         cursor: str | None = None,
         is_resumed: bool = False,
-        spend: Callable[[dict[str, Decimal]], Spent] | None = None,
+        says: Says | None = None,
         breakers: Mapping[str, BreakerAt] | None = None,
         refused: Mapping[str, Refusal] | None = None,
     ) -> None:
@@ -123,7 +200,7 @@ class Context:
         self._make_channel = channel
         self._emit = emit
         self._beat = beat
-        self._spend = spend
+        self._says = says
         self._breakers = {} if breakers is None else breakers
         self._channel: Channel | None = None
         self._request: dict[str, Any] | None = None
@@ -274,9 +351,146 @@ class Context:
                 found[name] = amount
         if not amounts:
             raise BadRequest(f"node {self.node!r} spends nothing.", fix='Say what: ctx.spend(usd="0.12").')
-        if self._spend is None or not found:
+        if self._says is None or not found:
             return Spent()
-        return self._spend(found)
+        return self._says.spend(found)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        key: Any = None,
+        retry: int | RetryPreset | Retry | None = None,
+        timeout: Span | None = None,
+        effects: str = "effectful",
+        on_change: OnChange = "warn",
+        keep: Keep = "visit",
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        key: Any = None,
+        retry: int | RetryPreset | Retry | None = None,
+        timeout: Span | None = None,
+        effects: str = "effectful",
+        on_change: OnChange = "warn",
+        keep: Keep = "visit",
+        **kwargs: Any,
+    ) -> T: ...
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        key: Any = None,
+        retry: int | RetryPreset | Retry | None = None,
+        timeout: Span | None = None,
+        effects: str = "effectful",
+        on_change: str = "warn",
+        keep: str = "visit",
+        **kwargs: Any,
+    ) -> Any:
+        """Make a durable call: once it is recorded, no attempt and no process makes it again.
+
+        `await` it in an async node. It is known by its name, and by `key` or by how often that name was asked
+        for; two of one name at the same time need keys. If `fn` has a parameter `idempotency_key` it is given
+        one that stays the same. An option of this call that `fn` has too goes by `functools.partial`.
+        """
+        options = UnitOptions.of(
+            key=key, retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep
+        )
+        return self.make_step(name, fn, args, kwargs, options)
+
+    def make_step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: UnitOptions,
+        *,
+        is_async: bool | None = None,
+    ) -> Any:
+        """Make a durable call with options that are read already."""
+        self._check("step")
+        if not isinstance(name, str) or not name or not _UNIT_NAME.isdisjoint(name):
+            raise BadRequest(
+                f"node {self.path!r} asks for a step called {name!r:.60}.",
+                fix="Give it a short name without / @ # = $.",
+            )
+        return self._open_units(name).ask(name, fn, args, kwargs, options, is_async)
+
+    def _open_units(self, name: str) -> Any:
+        if self._says is None:
+            raise BadRequest(
+                f"node {self.path!r} is over, or not in a flow, and asks for step {name!r}.",
+                fix="Await all that a node begins before it returns.",
+            )
+        return self._says.units
+
+    def occurrence(self, what: str) -> int:
+        """Return how often this attempt has asked for something, which is no step, with this time."""
+        found: int = self._open_units(what).count(what)
+        return found
+
+    def close(self) -> None:
+        """Take nothing more from the node, and let go of its call: the attempt is over."""
+        self._says = self._beat = self._make_channel = self._channel = None
+
+    def wait(self, what: Any) -> Any:
+        """Wait for a person, a clock or another system in the middle of the node, and return the answer.
+
+        `await` it in an async node. The node is left, and the run halts without a process; once there is an
+        answer the node is entered again, and what it did before with `step` and `wait` is taken from the
+        records. Takes what `everstep.wait` makes, or a `Wait`; declare the node with `halts=True`.
+        """
+        self._check("wait")
+        return self._open_units("wait").wait(what)
+
+    def sleep(self, span: Span) -> Any:
+        """Let time pass in the middle of the node, such as `"3d"`; `await` it in an async node.
+
+        The run halts without a process meanwhile. Declare the node with `halts=True`.
+        """
+        self._check("sleep")
+        return self._open_units("sleep").sleep(span)
+
+    def inbox(self, name: str) -> Any:
+        """Take the signals of a name that were sent to the run and not taken yet: a list of their values.
+
+        `await` it in an async node. It does not wait; `wait(wait.signal(name))` does.
+        """
+        self._check("inbox")
+        return self._open_units("inbox").inbox(name)
+
+    def now(self) -> datetime:
+        """Return the time, as aware UTC: the same on every attempt, also after a crash."""
+        self._check("now")
+        found: datetime = self._open_units("now").now()
+        return found
+
+    def uuid(self) -> str:
+        """Return a random UUID as text: the same on every attempt, also after a crash."""
+        self._check("uuid")
+        found: str = self._open_units("uuid").uuid()
+        return found
+
+    def random(self) -> float:
+        """Return a random number in [0, 1): the same on every attempt, also after a crash."""
+        self._check("random")
+        found: float = self._open_units("random").random()
+        return found
 
     def cancel(self, reason: str = "") -> NoReturn:
         """Cancel the run from within; the node does not count as done."""
@@ -307,3 +521,45 @@ class Context:
     def used_channel(self) -> Channel | None:
         """The channel, if the node looked at it."""
         return self._channel
+
+
+if TYPE_CHECKING:
+
+    class AsyncContext(Context):
+        """`Context` as an async node sees it: `step` is awaited, whether or not its function is async."""
+
+        @overload  # type: ignore[override]
+        def step(
+            self,
+            name: str,
+            fn: Callable[..., Awaitable[T]],
+            /,
+            *args: Any,
+            key: Any = None,
+            retry: int | RetryPreset | Retry | None = None,
+            timeout: Span | None = None,
+            effects: str = "effectful",
+            on_change: OnChange = "warn",
+            keep: Keep = "visit",
+            **kwargs: Any,
+        ) -> Coroutine[Any, Any, T]: ...
+
+        @overload
+        def step(
+            self,
+            name: str,
+            fn: Callable[..., T],
+            /,
+            *args: Any,
+            key: Any = None,
+            retry: int | RetryPreset | Retry | None = None,
+            timeout: Span | None = None,
+            effects: str = "effectful",
+            on_change: OnChange = "warn",
+            keep: Keep = "visit",
+            **kwargs: Any,
+        ) -> Coroutine[Any, Any, T]: ...
+
+        def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+else:
+    AsyncContext = Context

@@ -40,6 +40,8 @@ class Definition(Protocol):
     rules: tuple[Callable[..., Any], ...]
     durability: Durability
     retention: Retention | None
+    streams: bool
+    logs: bool
     budgets: tuple[Budget, ...]
     breakers: tuple[Breaker, ...]
     max_steps: int

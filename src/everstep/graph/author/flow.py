@@ -66,7 +66,10 @@ class Flow:
     `channel` names the keys of the run's channel with their types; without it any key may be used.
     `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
-    `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much.
+    `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
+    `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
+    With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
+    print is kept with their steps.
     """
 
     plan: Plan
@@ -96,8 +99,11 @@ class Flow:
         rules: Iterable[Callable[..., Iterable[Diagnostic]]] = (),
         migrations: Iterable[Migration] = (),
         retention: Retention | None = None,
+        streams: bool = False,
+        logs: bool = False,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
+        inbox: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -112,6 +118,8 @@ class Flow:
             migrations=migrations,
             durability=durability,
             retention=retention,
+            streams=streams,
+            logs=logs,
             entry=entry,
             max_steps=max_steps,
             max_visits=max_visits,
@@ -121,17 +129,10 @@ class Flow:
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
+            inbox=inbox,
         )
         self._take(said)
-        layout = flatten(nodes)
-        self.edges = layout.edges
-        """Control edges, as names of nodes."""
-        given = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
-        self.nodes = tuple(_declared(given, said.registry, self.profiles))
-        self.extension = EXTENSIONS.of(self.nodes)
-        self.problems = Diagnostics(name, self._compile())
-        """What is wrong with it; none unless it is a draft."""
-        self._guard(said.breakers)
+        self._wire(flatten(nodes), said)
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -141,6 +142,20 @@ class Flow:
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         if self._raises and self.problems.errors:
             self._refuse()
+
+    def _wire(self, layout: Layout, said: FlowOptions) -> None:
+        """Make a plan of the nodes, and find out what is wrong with it."""
+        self.edges = layout.edges
+        """Control edges, as names of nodes."""
+        has_results = bool(layout.edges or self.tasks or said.channel)
+        given = _all_nodes(layout, self.tasks, has_results=has_results)
+        self.nodes = tuple(_declared(given, said.registry, self.profiles))
+        self.extension = EXTENSIONS.of(self.nodes)
+        self.problems = Diagnostics(self.name, self._compile())
+        """What is wrong with it; none unless it is a draft."""
+        self._guard(said.breakers)
+        if self.inbox and not self.problems.errors:
+            self._check_inbox()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
@@ -153,9 +168,12 @@ class Flow:
         self.durability, self.auto_checkpoint = said.durability, said.auto_checkpoint
         self.retention = said.retention
         """How long its runs are kept, if the flow says so itself."""
+        self.streams, self.logs = said.streams, said.logs
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.inbox = said.inbox
+        """Values that signals of the same name are taken into before the next step starts."""
         self.budgets = said.budgets
         """What its runs may spend, all that is inside them included."""
 
@@ -165,6 +183,22 @@ class Flow:
         """What keeps nodes from starting once they fail too much, the most important first."""
         if any(breaker.nodes for breaker in self.breakers):
             self._check_guarded()
+
+    def _check_inbox(self) -> None:
+        """Refuse signals for values that the flow has not, or that a wait takes, too."""
+        known = self.plan.readers.keys() | self.plan.writers.keys()
+        for name in self.inbox:
+            if name not in known:
+                raise BadRequest(
+                    f"flow {self.name!r} takes signals into {name!r}, which no node reads or writes.",
+                    fix="Name a value of the flow.",
+                )
+            takers = [n.name for n in self.nodes if getattr(n, "arguments", {}).get("signal") == name]
+            if takers:
+                raise BadRequest(
+                    f"flow {self.name!r} takes signals {name!r} in, and {takers[0]!r} waits for them.",
+                    fix="A name has one kind of consumer: call one of them otherwise.",
+                )
 
     def _check_guarded(self) -> None:
         """Refuse breakers for nodes inside atomic flows: those are stopped as a whole, or not at all."""

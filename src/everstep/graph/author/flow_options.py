@@ -10,11 +10,12 @@ from msgspec import Struct, field
 
 from everstep.errors import BadRequest
 from everstep.graph.author.node import Node
-from everstep.graph.author.node_options import COUNT_OR_NULL, NAMES, TEXT, Check, Spec, Spelling
+from everstep.graph.author.node_options import COUNT_OR_NULL, FLAG, NAMES, TEXT, Check, Spec, Spelling
 from everstep.graph.author.profiles import Entry, Registry
 from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
 from everstep.model.retention import Retention, checked_retention
+from everstep.model.waits import Reducer
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -90,12 +91,30 @@ def _retention(value: Any, option: str, flow: str) -> Retention | None:
     return checked_retention(value)
 
 
+def _flag(value: Any, option: str, flow: str) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(flow, option, value, "Use True or False.")
+    return value
+
+
 def _migrations(value: Any, option: str, flow: str) -> "tuple[Migration, ...]":
     return () if value == () else checked_rules(flow, value)
 
 
 def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
+
+
+def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
+    if not value:
+        return {}
+    known = ", ".join(Reducer)
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise _refusal(flow, option, value, "Give a dict of names of values and how they take signals in.")
+    for how in value.values():
+        if not isinstance(how, str) or how not in list(Reducer):
+            raise _refusal(flow, option, how, f"Use one of everstep.inbox: {known}.")
+    return {name: Reducer(how) for name, how in value.items()}
 
 
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
@@ -125,10 +144,18 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     retention: Annotated[
         Retention | None, Spec(_retention, "policies.retention", form=Spelling.RETENTION)
     ] = None
+    streams: Annotated[bool, Spec(_flag, "policies.streams", FLAG)] = False
+    """True if what its nodes emit and yield can be followed from other processes."""
+    logs: Annotated[bool, Spec(_flag, "policies.logs", FLAG)] = False
+    """True if what its nodes log and print is kept with their steps."""
     budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Spelling.BUDGETS)] = ()
     breakers: Annotated[
         Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)
     ] = ()
+    inbox: Annotated[Mapping[str, Reducer], Spec(_inbox, "policies.inbox", form=Spelling.REDUCERS)] = field(
+        default_factory=dict
+    )
+    """Values that signals of the same name are taken into, and how."""
     rules: Annotated[
         tuple[Callable[..., Any], ...],
         Spec(_several("a list of functions"), "policies.rules", NAMES, Spelling.FUNCTIONS),

@@ -45,6 +45,8 @@ class Spelling(StrEnum):
     RETENTION = "retention"
     BUDGETS = "budgets"
     BREAKERS = "breakers"
+    REDUCERS = "reducers"
+    """How values take signals in, by name."""
     NODES = "nodes"
     """The names of nodes of the flow."""
     TYPES = "types"

@@ -259,6 +259,11 @@ def _per_run(name: str) -> Option:
     return Option(Of.FLOW, name, "", refused, lambda it: getattr(it.flow, name) is not None)
 
 
+def _whole_run(name: str) -> Option:
+    refused = _inner("flow.inner_option", f"has {name}", _RUN, _OUTER)
+    return Option(Of.FLOW, name, "", refused, lambda it: bool(getattr(it.flow, name)))
+
+
 def _guard(name: str) -> Option:
     fix = "Declare them on the flow that is run: they hold for everything inside it."
     refused = _inner("flow.inner_guards", f"has {name}", _RUN, fix)
@@ -295,6 +300,14 @@ _FLOW: Final = (
     Option(Of.FLOW, "version", note="a run records that of the flow that is run"),
     *_named(Of.FLOW, "max_steps", "max_visits", "max_concurrency"),
     *map(_per_run, ("max_running", "max_per_group", "auto_checkpoint", "retention")),
+    *map(_whole_run, ("streams", "logs")),
+    Option(
+        Of.FLOW,
+        "inbox",
+        "",
+        _inner("flow.inner_option", "has an inbox", "signals are sent to a run", "Declare it on that flow."),
+        lambda it: bool(it.flow.inbox),
+    ),
     *_named(Of.FLOW, "registry", "profiles", "rules"),
     Option(
         Of.FLOW,
@@ -368,6 +381,13 @@ _CONTEXT: Final = (
     ),
     Option(Of.CONTEXT, "checkpoint", "", _at_call("asked for a checkpoint", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "spend", "", _at_call("counted what it spent", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "step", "", _at_call("made a durable call", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "wait", "", _HALTS, lambda n: n.halts),
+    Option(Of.CONTEXT, "sleep", "", _HALTS, lambda n: n.halts),
+    Option(Of.CONTEXT, "inbox", "", _at_call("took signals", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "now", "", _at_call("asked for the time", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "uuid", "", _at_call("asked for a UUID", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "random", "", _at_call("asked for a random number", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "outcome", "", _at_call("said how it ended", _ONE_STEP, _BEHIND)),
 )
 

@@ -71,6 +71,12 @@ class Wait:
     scheduler: Annotated[str, Argument(schema=TEXT)] = ""
     """An alias of the host's schedulers; empty for the store's own."""
     token_ttl: Annotated[Span | None, Argument(read=span_of)] = None
+    signal: Annotated[str, Argument(schema=TEXT, in_row=True, in_chain="if said")] = ""
+    """The name of the signal that is waited for."""
+    event: Annotated[str, Argument(schema=TEXT, in_row=True, in_chain="if said")] = ""
+    """The name of the event that is waited for."""
+    match: Annotated[Mapping[str, Any] | None, Argument(in_row=True, in_chain="if said")] = None
+    """What fields of the event must be."""
 
     @property
     def notified(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
 from everstep.graph.author.node import Node, Param
@@ -14,7 +14,10 @@ from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import Span, is_span
 from everstep.model.enums import Determinism, Effects
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
+from everstep.model.waits import EVENT_KIND, SIGNAL_KIND
 
+MATCH: Final = "match."
+"""What the arguments of a wait for an event begin with that say what its fields must be."""
 QuestionKind = Literal["yes_no", "choice", "text", "confirm"]
 
 
@@ -92,6 +95,12 @@ class WaitNode(Node):
         found = tuple(p.name for p in self.params if p.source == name)
         return found if found and all(p.name != name for p in self.params) else (name,)
 
+    def asked(self) -> Wait:
+        """Return what is asked for inside another node, where a name stands for nothing but itself."""
+        if not self.params:
+            return self._ask()
+        return self._ask(**{p.name: p.source for p in self.params})
+
     def _ask(self, **given: Any) -> Wait:
         arguments = {**self.arguments, **given}
         if self.kind == "timer":
@@ -100,6 +109,9 @@ class WaitNode(Node):
         if self.kind == "choice":
             check_options(self.name, arguments.get("options"))
             _check_default(self.name, arguments.get("default", NO_DEFAULT), arguments["options"])
+        if self.kind == EVENT_KIND:
+            match = {a: arguments.pop(a) for a in list(arguments) if a.startswith(MATCH)}
+            arguments["match"] = {a.removeprefix(MATCH): v for a, v in match.items()} or None
         return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a != "duration"})
 
 
@@ -188,6 +200,71 @@ def callback(
         answer_type=answer_type,
         returns=CallbackOutput,
         requires=_needs(timeout),
+    )
+
+
+def signal(
+    name: str,
+    *,
+    signal: str | None = None,
+    answer_type: Any = None,
+    default: Any = NO_DEFAULT,
+    timeout: Span | None = None,
+    scheduler: str | None = None,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that waits for a signal of this name, sent to its run with `host.send`.
+
+    It writes the value that was sent. One that was sent before counts: the oldest that was not taken. A
+    time-out fails the node with `WaitTimeout`, or gives the default.
+    """
+    signal = signal or name
+    arguments = _arguments(name, locals())
+    return WaitNode(
+        name,
+        "std.signal.wait",
+        SIGNAL_KIND,
+        arguments,
+        output=output,
+        answer_type=answer_type,
+        returns=answer_type if answer_type is not None else UNKNOWN,
+        requires=_needs(timeout)[1:],
+    )
+
+
+def event(
+    name: str,
+    *,
+    event: str | None = None,
+    match: Mapping[str, Any] | None = None,
+    answer_type: Any = None,
+    default: Any = NO_DEFAULT,
+    timeout: Span | None = None,
+    scheduler: str | None = None,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that waits for an event of this name, published with `host.publish`.
+
+    `match` says which: a field of the event, and the value of the flow that it must equal. It writes the
+    event's value. One that was published before counts as long as it is kept. A time-out fails the node with
+    `WaitTimeout`, or gives the default.
+    """
+    event = event or name
+    arguments = _arguments(name, {k: v for k, v in locals().items() if k != "match"})
+    for field_name, v in (match or {}).items():
+        if not isinstance(field_name, str) or not field_name:
+            raise BadRequest(f"{name!r} matches the field {field_name!r}.", fix="Name a field of the event.")
+        is_name = isinstance(v, str) and v.isidentifier()
+        arguments[MATCH + field_name] = Ref(v) if is_name else v if isinstance(v, Ref) else _bare(v)
+    return WaitNode(
+        name,
+        "std.event.wait",
+        EVENT_KIND,
+        arguments,
+        output=output,
+        answer_type=answer_type,
+        returns=answer_type if answer_type is not None else UNKNOWN,
+        requires=_needs(timeout)[1:],
     )
 
 

@@ -82,13 +82,15 @@ _RAISED: dict[str, type[EverstepError]] = {
 """What is raised for a code; a `FlowError` for any other."""
 
 
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+
+
 class Diagnostics(Sequence[Diagnostic]):
     """Everything found about one flow, the errors among it first."""
 
     def __init__(self, flow: str, found: Iterable[Diagnostic] = ()) -> None:
         self.flow = flow
-        ranks = list(Severity)
-        self._found = tuple(sorted(found, key=lambda d: ranks.index(Severity(d.severity))))
+        self._found = tuple(sorted(found, key=lambda d: _RANKS[Severity(d.severity)]))
 
     @overload
     def __getitem__(self, index: int) -> Diagnostic: ...

@@ -129,6 +129,8 @@ def unstorable(hint: Any, objects: Callable[[type], T | None]) -> tuple[type, T]
 
     A class that others derive from may stand for one of them, and an abstract one for any.
     """
+    if type(hint) is type and hint not in _HOLDERS:  # a plain class, which stands for nothing else
+        return _objected(hint, objects)
     hint = _bare(hint)
     if get_origin(hint) in (Union, types.UnionType):
         found = [unstorable(option, objects) for option in get_args(hint)]
@@ -146,6 +148,10 @@ def unstorable(hint: Any, objects: Callable[[type], T | None]) -> tuple[type, T]
     if cls in _HOLDERS:
         parts = (unstorable(part, objects) for part in get_args(hint))
         return next((part for part in parts if part is not None), None)
+    return _objected(cls, objects)
+
+
+def _objected(cls: Any, objects: Callable[[type], T | None]) -> tuple[type, T] | None:
     said = objects(cls)
     if said is None or any(objects(derived) is None for derived in _derived(cls)):
         return None

@@ -96,11 +96,19 @@ def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable
     offers = offers_of(host)
     subject = Subject(flow, offers)
     found = list(flow.problems)
-    for check in CHECKS:
+    for check in CHECKS if not _is_sound(subject) else CHECKS_OF_HOST:
         found += check(subject)
     for rule in (*flow.rules, *(offers.rules if offers is not None else ()), *rules):
         found += _ruled(rule, flow, offers)
     return Diagnostics(flow.name, found)
+
+
+def is_judged_by_others(flow: Flow) -> bool:
+    """True if rules of users judge a flow or one inside it, or their serializers what its nodes return."""
+    if flow.rules or any(True for _ in _doubtful(Subject(flow, None))):
+        return True
+    holding = [n for _, n in flow.plan.deep if n.inner is not None]
+    return any(isinstance(n, Subflow) and n.flow is not None and n.flow.rules for n in holding)
 
 
 def _ruled(rule: Rule, flow: Flow, offers: Offers | None) -> Iterator[Diagnostic]:
@@ -208,6 +216,18 @@ def _of_plan(check: Check) -> Check:
             found = it.plan.findings[check, it.mode] = tuple(check(it))
         return found
 
+    known.is_of_plan = True  # type: ignore[attr-defined]
+    return known
+
+
+def _is_sound(it: Subject) -> bool:
+    """True if no check that looks at the plan alone has found anything in this one."""
+    if it.plan is None:
+        return False
+    known: bool | None = it.plan.findings.get((_is_sound, it.mode))
+    if known is None:
+        of_plan = [check for check in CHECKS if check not in CHECKS_OF_HOST]
+        known = it.plan.findings[_is_sound, it.mode] = not any(map(list, (check(it) for check in of_plan)))
     return known
 
 
@@ -321,11 +341,8 @@ def _lost_results(it: Subject) -> Iterator[Diagnostic]:
 def _unstorable(it: Subject) -> Iterator[Diagnostic]:
     """A node whose hint says that it returns what no codec takes would fail once it has run."""
     known = it.offers.objection if it.offers is not None else None
-    judged: dict[int, Any] = {id(UNKNOWN): None}
-    for path, n in it.nodes if it.mode is not Mode.OFF else ():
-        is_kept = n.outputs and not n.may_be_transient and it.hidden.get(path) is not False
-        if not is_kept or n.inner is not None or n.halts or n.is_built_in:
-            continue
+    judged: dict[int, Any] = {}
+    for path, n in _doubtful(it) if it.mode is not Mode.OFF else ():
         if (hint := id(n.returns)) not in judged:
             judged[hint] = unstorable(n.returns, known or _PLAIN_VALUES.objection)
         found = judged[hint]
@@ -336,6 +353,33 @@ def _unstorable(it: Subject) -> Iterator[Diagnostic]:
         severity = Severity.ERROR if known is not None else Severity.WARNING
         message = f"{path!r} returns {spell(n.returns)}, which cannot be stored: {reason}."
         yield Diagnostic(ValueNotStorable.code, severity, path, None, message, fix)
+
+
+def _doubtful(it: Subject) -> Iterable[tuple[str, Node]]:
+    """Return the nodes whose hints say that they return what needs a serializer.
+
+    A host takes what has a form of its own, and more: so the others are found once for each plan.
+    """
+    found: Iterable[tuple[str, Node]] | None = None
+    if it.plan is not None:
+        found = it.plan.findings.get(_doubtful)
+    if found is None:
+        found = tuple(_needing_serializers(it))
+        if it.plan is not None:
+            it.plan.findings[_doubtful] = found
+    return found
+
+
+def _needing_serializers(it: Subject) -> Iterator[tuple[str, Node]]:
+    judged: dict[int, bool] = {id(UNKNOWN): False}
+    for path, n in it.nodes:
+        is_kept = n.outputs and not n.may_be_transient and it.hidden.get(path) is not False
+        if not is_kept or n.inner is not None or n.halts or n.is_built_in:
+            continue
+        if (hint := id(n.returns)) not in judged:
+            judged[hint] = unstorable(n.returns, _PLAIN_VALUES.objection) is not None
+        if judged[hint]:
+            yield path, n
 
 
 @_of_plan
@@ -575,6 +619,8 @@ CHECKS: tuple[Check, ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
     *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results, _unstorable),
 )
+CHECKS_OF_HOST = tuple(check for check in CHECKS if not hasattr(check, "is_of_plan"))
+"""Those that look at more than the plan."""
 
 
 ABOUT_THE_VISIT = frozenset({"run_id", "visit", "node", "path"})

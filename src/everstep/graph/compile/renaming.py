@@ -9,6 +9,7 @@ from typing import Any
 from everstep.graph.author.channel import RESULT_SUFFIX
 from everstep.graph.author.migrations import Migration
 from everstep.graph.compile.plan import Plan
+from everstep.model.records import UNIT
 
 _NAME = re.compile(r"[^@#]+")
 
@@ -215,6 +216,9 @@ class Renaming:
 
     def value(self, prefix: str, name: str) -> tuple[str, str] | None:
         """Return where a value lies now, by what its name begins with and its local name; none if nowhere."""
+        if prefix.startswith(UNIT):  # of the durable calls of a visit under way
+            visit = self.path(prefix[len(UNIT) : -1])
+            return None if visit is None else (f"{UNIT}{visit}/", name)
         if prefix[:1] == "@":
             return prefix, name
         new, place = self.prefix(prefix), self.place(prefix[:-1])

@@ -15,7 +15,18 @@ from everstep.graph.author.node import Gate, IfElse, Node, Param
 from everstep.graph.author.node_options import BUILT_IN
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.wait_options import ARGUMENTS, TEXT
-from everstep.graph.author.waits import Ref, Text, WaitNode, approval, callback, question, timer
+from everstep.graph.author.waits import (
+    MATCH,
+    Ref,
+    Text,
+    WaitNode,
+    approval,
+    callback,
+    event,
+    question,
+    signal,
+    timer,
+)
 from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, resolved_rules
 from everstep.graph.ir.check import Faults
 from everstep.graph.ir.names import Json
@@ -28,6 +39,8 @@ WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {
     "std.hitl.approval": approval,
     "std.callback.wait": callback,
     "std.question": question,
+    "std.signal.wait": signal,
+    "std.event.wait": event,
 }
 PLAIN: Final[Mapping[str, Json]] = {"kind": TEXT} | {
     name: about.schema for name, about in ARGUMENTS.items() if about.schema is not None
@@ -243,7 +256,11 @@ class Nodes:
         found: dict[str, Any] = {}
         for argument, given in ir.get("arguments", {}).items():
             at = f"{path}.arguments.{argument}"
-            if argument not in known:
+            is_match = argument.startswith(MATCH) and "match" in known
+            if is_match and ("value" in given or "literal" in given):
+                said = Ref(given["value"]) if "value" in given else Text(given["literal"])
+                found.setdefault("match", {})[argument.removeprefix(MATCH)] = said
+            elif argument not in known:
                 fix = f"It has {', '.join(sorted(known))}."
                 self._faults.add("ir.shape", at, f"{ir['identifier']!r} has no such argument.", fix)
             elif "value" in given:

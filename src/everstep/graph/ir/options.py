@@ -75,7 +75,7 @@ class Options:
                 for k, kind in enumerate(ir["on"])
             ]
             pauses["on"] = tuple(kind for kind in kinds if kind is not UNKNOWN)
-        return Retry(ir["times"], **pauses)
+        return Retry(ir["times"], **pauses, units=ir.get("units", "keep"))
 
 
 READERS: Final[Mapping[Spelling, Read]] = {

@@ -55,6 +55,7 @@ FLOW_READERS: Final[Mapping[Spelling, Callable[[Json], Any]]] = {
     Spelling.DURABILITY: durability_from_ir,
     Spelling.RETENTION: retention_from_ir,
     Spelling.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],
+    Spelling.REDUCERS: lambda ir: {one["value"]: one["how"] for one in ir},
     Spelling.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
 }
 """How options of a flow are read that need neither its nodes nor a registry."""

@@ -18,7 +18,7 @@ from everstep.graph.author.node import Gate, IfElse, Node
 from everstep.graph.author.node_options import NODE_OPTIONS, Spelling
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.wait_options import ARGUMENTS, is_unsaid
-from everstep.graph.author.waits import WaitNode
+from everstep.graph.author.waits import MATCH, WaitNode
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects
@@ -155,6 +155,7 @@ class Writer:
     def _retry(self, n: Node, _: Any) -> Json:
         if n.retry.times == 0:
             return None
+        own = {"units": n.retry.units} if n.retry.units != "keep" else {}
         return {
             "times": n.retry.times,
             "first_s": _number(n.retry.first),
@@ -162,6 +163,7 @@ class Writer:
             "most_s": _number(n.retry.most),
             "jitter": _number(n.retry.jitter),
             "on": [self._type(kind, f"{n.name}/retry/{k}") for k, kind in enumerate(n.retry.on)],
+            **own,
         }
 
     def _idempotency(self, n: Node) -> Json:
@@ -179,7 +181,9 @@ class Writer:
     def _arguments(self, n: WaitNode) -> dict[str, Json]:
         found: dict[str, Json] = {"kind": {"literal": n.kind}} if n.identifier == "std.question" else {}
         for argument, given in n.arguments.items():
-            if not is_unsaid(argument, given):
+            if argument.startswith(MATCH):
+                found[argument] = {"literal": given}
+            elif not is_unsaid(argument, given):
                 found[argument] = self._literal(argument, given, f"{n.name}/arguments/{argument}")
         return found | {p.name: {"value": p.source} for p in n.params}
 
@@ -331,6 +335,7 @@ FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
     Spelling.DURABILITY: lambda _, value: durability_to_ir(value),
     Spelling.RETENTION: lambda _, value: None if value is None else value.to_wire(),
     Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
+    Spelling.REDUCERS: lambda _, value: [{"value": name, "how": str(how)} for name, how in value.items()],
     Spelling.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
 }
 """How a value of each form is written, of those that options of flows have."""

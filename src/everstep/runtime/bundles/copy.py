@@ -23,6 +23,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure, Removal
 from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.inbox import InboxStore
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
@@ -30,12 +31,20 @@ from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.import_run import restoring_store
-from everstep.runtime.bundles.read_run import PAGE, Checked, Reading, check_nothing_waits, family, read_whole
+from everstep.runtime.bundles.read_run import (
+    PAGE,
+    Checked,
+    Reading,
+    check_nothing_waits,
+    family,
+    read_whole,
+)
 from everstep.runtime.retention.erase import IMPORT, imported_runs
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import open_waits
+from everstep.runtime.waits.inbox import all_signals
 from everstep.runtime.workers.claim import claim
 
 TTL = timedelta(minutes=2)
@@ -301,7 +310,7 @@ class _Copying:
         self._heads[run_id] = whole.head.sequence
 
     async def _catch_up(self, row: RunRow, waits: Sequence[WaitRow]) -> None:
-        """Bring answers and a signal to a run that was there before they came. Each counts once."""
+        """Bring answers, signals and a stop request to a run that was there before. Each counts once."""
         store = self._target.store
         for wait in waits:
             if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
@@ -312,9 +321,13 @@ class _Copying:
                     at=wait.settled_at,
                     details=wait.details,
                 )
-        if row.signal is not None:
-            note = await self._services.store.signal_note(row.run_id)
-            await store.signal(row.run_id, row.signal, note)
+        if store.capabilities.has_inbox:
+            for signal in await all_signals(self._services.store, row.run_id):
+                if signal.taken_at is None:
+                    await cast("InboxStore", store).send(row.run_id, signal)
+        if row.stop_request is not None:
+            note = await self._services.store.stop_note(row.run_id)
+            await store.request_stop(row.run_id, row.stop_request, note)
 
     async def _wake(self, run_id: str) -> None:
         """Let workers go on with a run that was copied before and is moved now: it is marked no more."""

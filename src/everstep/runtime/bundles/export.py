@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from everstep.codec.archive import ArchiveWriter
-from everstep.codec.notes import open_wait
+from everstep.codec.notes import open_signal, open_wait
 from everstep.codec.payload import AES_GCM, HEADER, key_id_of, layers_of
 from everstep.codec.sealing import without_codecs
 from everstep.errors import BadRequest, ValueUnreadable
@@ -23,7 +23,7 @@ from everstep.model.bundles import (
     Manifest,
 )
 from everstep.model.records import KEPT, ArtifactRef
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.bundles.new_file import NewFile
 from everstep.runtime.bundles.read_run import Checked, Reading, check_nothing_waits, family, unscheduled
@@ -42,6 +42,10 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True):
     row: RunRow
     base: str | None
     waits: tuple[WaitRow, ...]
+    inbox: tuple[SignalRow, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Its signals; left out if there are none."""
+    had: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    """Which events its nodes had, as paths and ids; left out if there are none."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,8 +177,15 @@ class _Exporting:
             self._tell()
         if part:
             self._add_records(row.run_id, part)
+        signals = self._leaving.inbox(reading.inbox, reading.waits, row.run_id)
         waits = tuple(self._leaving.wait(unscheduled(self._wait(wait))) for wait in reading.waits)
-        about = RunPart(row=msgspec.structs.replace(reading.row, lease=None), base=reading.base, waits=waits)
+        about = RunPart(
+            row=msgspec.structs.replace(reading.row, lease=None),
+            base=reading.base,
+            waits=waits,
+            inbox=tuple(self._signal(row.run_id, signal) for signal in signals) or msgspec.UNSET,
+            had=reading.had or msgspec.UNSET,
+        )
         self._archive.add(f"runs/{row.run_id}/run.json", msgspec.json.encode(about))
         self._blueprints.update(await reading.blueprints())
         return BundledRun(
@@ -187,6 +198,17 @@ class _Exporting:
             digest=reading.digest.hex(),
             is_wanted=is_wanted,
         )
+
+    def _signal(self, run_id: str, signal: SignalRow) -> SignalRow:
+        """Return a signal with its value as it is to be in the file."""
+        if signal.value is None:
+            return signal
+        if self._decrypt:
+            plain = msgspec.json.encode(open_signal(self._services.codecs, run_id, signal.value))
+            return msgspec.structs.replace(signal, value=plain)
+        if signal.value[:1] == HEADER[:1]:  # with which no JSON begins
+            self._note_key(signal.value)
+        return signal
 
     def _wait(self, wait: WaitRow) -> WaitRow:
         """Return a wait with what is asked and answered as it is to be in the file."""

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from everstep.codec.archive import ArchiveReader
-from everstep.codec.notes import wait_anew
+from everstep.codec.notes import INBOX, close_note, is_plain, wait_anew
 from everstep.codec.records import with_payloads
 from everstep.codec.sealing import closed_anew
 from everstep.errors import (
@@ -23,7 +23,7 @@ from everstep.errors import (
 from everstep.model.acts import Act
 from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
 from everstep.model.shapes import shown
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.after_run import note_act
@@ -193,7 +193,14 @@ def _encrypted(services: Services, run: WholeRun, before: bytes) -> WholeRun:
                 stored = msgspec.structs.replace(stored, body=with_payloads(stored.body, *anew))
         records.append(stored)
     waits = tuple(_closed(services, wait) for wait in run.waits)
-    return msgspec.structs.replace(run, records=tuple(records), waits=waits)
+    inbox = tuple(_closed_signal(services, run_id, signal) for signal in run.inbox)
+    return msgspec.structs.replace(run, records=tuple(records), waits=waits, inbox=inbox)
+
+
+def _closed_signal(services: Services, run_id: str, signal: SignalRow) -> SignalRow:
+    if signal.value is None or not is_plain(signal.value):
+        return signal
+    return msgspec.structs.replace(signal, value=close_note(services.codecs, run_id, INBOX, signal.value))
 
 
 def _closed(services: Services, wait: WaitRow) -> WaitRow:

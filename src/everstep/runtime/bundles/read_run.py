@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -18,11 +18,13 @@ from everstep.errors import (
     StateCorrupted,
 )
 from everstep.graph.compile.plan import hash_of
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import EventStore
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord, WaitFilter
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.outage.spool import Spool
+from everstep.runtime.waits.inbox import all_signals
 
 PAGE = 256
 _TRIES = 50
@@ -107,6 +109,8 @@ class Reading:
         """As it was when `waits` were read."""
         self.base: str | None = None
         self.waits: tuple[WaitRow, ...] = ()
+        self.inbox: tuple[SignalRow, ...] = ()
+        self.had: tuple[tuple[str, str], ...] = ()
         self.digest = b""
         """Of its newest record."""
         self._hashes: dict[str, None] = {}
@@ -125,6 +129,9 @@ class Reading:
                 yield page
                 first = last + 1
             self.waits = tuple(await _all_waits(self._store, self.row.run_id))
+            self.inbox = tuple(await all_signals(self._store, self.row.run_id))
+            if self._store.capabilities.has_events:
+                self.had = tuple(await cast("EventStore", self._store).had_events(self.row.run_id))
             row = await self._again()
             moved, self.row = row.checkpoints != self.row.checkpoints, row
             if not moved:
@@ -180,6 +187,8 @@ async def read_whole(reading: Reading) -> tuple[WholeRun, list[Checked]]:
         records=tuple(one.stored for one in checked),
         waits=tuple(map(unscheduled, reading.waits)),
         blueprints=await reading.blueprints(),
+        inbox=reading.inbox,
+        had=reading.had,
     )
     return whole, checked
 

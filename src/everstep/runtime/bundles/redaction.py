@@ -15,7 +15,7 @@ from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.model.bundles import LeaveOut, LeftOut
 from everstep.model.records import ArtifactRef, StepRecord, Written
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import StoredRecord
 from everstep.runtime.bundles.read_run import Checked
@@ -28,6 +28,8 @@ class Leaving:
         self._policy = policy
         self._digests: set[bytes] = set()
         self._visits: set[tuple[str, str, int]] = set()
+        self._unsent: set[str] = set()
+        """Waits that a signal has settled which stays behind."""
         self._kept: set[LeftOut] = set()
 
     @property
@@ -80,13 +82,34 @@ class Leaving:
             return stored
         return msgspec.structs.replace(stored, body=with_payloads(stored.body, kept, notes))
 
+    def inbox(self, signals: Iterable[SignalRow], waits: Iterable[WaitRow], run_id: str) -> list[SignalRow]:
+        """Return signals without those that stay behind; before the waits, which they may have settled.
+
+        One stays if its name says so, or if its value is the answer of a wait and would stay with that. It
+        may be sent again under its id. Of one that was taken nothing is left but that.
+        """
+        secret = {w.wait_id for w in waits if (w.run_id, w.path, w.visit) in self._visits}
+        kept = []
+        for signal in signals:
+            stays = self._policy.is_left_out(signal.name) or signal.wait_id in secret
+            if signal.value is None or not stays:
+                kept.append(signal)
+                continue
+            self._kept.add(LeftOut(run_id=run_id, what="signal", name=signal.name))
+            if signal.wait_id is not None:
+                self._unsent.add(signal.wait_id)
+        kept.sort(key=lambda signal: signal.number)
+        # A store numbers signals without gaps, and counts on that.
+        return [msgspec.structs.replace(signal, number=k) for k, signal in enumerate(kept, 1)]
+
     def wait(self, wait: WaitRow) -> WaitRow:
         """Return a wait without its token, and without an answer that became a value that stays behind."""
         changes: dict[str, object] = {}
         if self._policy.tokens and wait.token_hash is not None:
             changes |= {"token_hash": None}
             self._kept.add(LeftOut(run_id=wait.run_id, what="token", name=wait.wait_id))
-        if (wait.run_id, wait.path, wait.visit) in self._visits and wait.answer is not None:
+        is_secret = (wait.run_id, wait.path, wait.visit) in self._visits or wait.wait_id in self._unsent
+        if is_secret and wait.answer is not None:
             changes |= {"answer": None}
             if wait.status is WaitStatus.SETTLED:
                 # Its run has not taken the answer in yet: it has to be given again.

@@ -197,6 +197,8 @@ class _Checking:
             records=tuple(records),
             waits=about.waits,
             blueprints=tuple((h, self._blueprints[h]) for h in hashes),
+            inbox=() if about.inbox is msgspec.UNSET else about.inbox,
+            had=() if about.had is msgspec.UNSET else about.had,
         )
         return run, checked
 

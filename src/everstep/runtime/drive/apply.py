@@ -22,7 +22,18 @@ from everstep.graph.author.node import MapSpec
 from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
-from everstep.model.records import FORK, STREAM, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.records import (
+    FORK,
+    RESULT,
+    STREAM,
+    UNIT,
+    WAIT,
+    QueuedTask,
+    StepRecord,
+    StreamAt,
+    Written,
+    visit_path,
+)
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
 
@@ -50,15 +61,18 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         if step.ends:
             _drop_tasks(space, state, step.queued)
         at = state.streams.get(i) if state.streams else None
+        units = units_prefix(state, i) if state.units and i in state.units else None
         take(state, i, step)
         if at is not None:
             _follow_stream(state, space, i, at)
+        if units is not None:
+            _follow_units(state, space, i, units)
         if step.status is Status.COMPLETED and not step.queued:
             state.total += 1
         else:
             state.count(step)
-        if space.streaming and step.ends:
-            drop_streams(state, space)
+        if space.under_way and step.ends:
+            drop_over(state, space)
         if state.waits or step.wait is not None:
             _follow_wait(state, space, i, step)
         return
@@ -71,6 +85,8 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
                 if i in scope.opened:
                     _give_up_visit(space, scope, i)
             fork(state, step)
+            if space.under_way:
+                drop_over(state, space)
             return
         if step.path == START:
             for scope, _ in state.places_of(step.decision or ()):
@@ -78,15 +94,22 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         gone = len(state.gone)
         state.evolve(step)
         _drop_requests(space, state.gone[gone:])
-        if space.streaming and step.path == START:
-            drop_streams(state, space)
+        if space.under_way and step.path == START:
+            drop_over(state, space)
+        return
+    if "/$" in step.path and (place := state.locate_unit(step.path)) is not None:
+        for slot in slots:
+            space.place("", step.whole_name(RESULT), slot)
+        gone = len(state.gone)
+        state.evolve_unit(*place, step)
+        _drop_requests(space, state.gone[gone:])
         return
     gone = len(state.gone)
     _apply_inside(state, space, step, slots)
     if len(state.gone) > gone:
         _drop_requests(space, state.gone[gone:])
-    if space.streaming and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
-        drop_streams(state, space)
+    if space.under_way and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
+        drop_over(state, space)
 
 
 def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> None:
@@ -96,10 +119,31 @@ def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> Non
         space.drop(f"{STREAM}{at.stream_id}/")
 
 
-def drop_streams(state: RunState, space: ValueSpace) -> None:
-    """Forget the chunks of streams that are not resumed."""
+def units_prefix(scope: Scope, i: int) -> str:
+    """Return what the names of the results begin with that a visit under way has of its durable calls."""
+    return f"{UNIT}{visit_path(scope.path_of(i), scope.visits[i] + 1)}/"
+
+
+def _follow_units(scope: Scope, space: ValueSpace, i: int, prefix: str) -> None:
+    """Forget the results of calls that are to be made again, or of all if their visit is over."""
+    units, area = scope.units.get(i), space.areas.get(prefix)
+    if units is None or not units.at:
+        space.drop(prefix)
+    elif area is not None and len(area) > len(units.at):
+        for name in [name for name in area if name not in units.at]:
+            space.remove(prefix, name)
+
+
+def drop_over(state: RunState, space: ValueSpace) -> None:
+    """Forget what streams have given, and durable calls, in visits that are not taken up again."""
     going_on = {f"{STREAM}{at.stream_id}/" for scope in state.scopes() for at in scope.streams.values()}
-    for prefix in space.streaming - going_on:
+    # A visit that has failed is counted already, and is the same one if the run is reopened.
+    going_on |= {
+        f"{UNIT}{visit_path(scope.path_of(i), scope.visits[i] + (scope.statuses[i] is not Status.FAILED))}/"
+        for scope in state.scopes()
+        for i in scope.units
+    }
+    for prefix in space.under_way - going_on:
         space.drop(prefix)
 
 
@@ -129,9 +173,12 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
     if step.ends:
         _drop_tasks(space, scope, step.queued)
     visit, at = scope.opened.get(i), scope.streams.get(i)
+    units = units_prefix(scope, i) if i in scope.units else None
     state.evolve_at(scope, i, None, step)
     if at is not None:
         _follow_stream(scope, space, i, at)
+    if units is not None:
+        _follow_units(scope, space, i, units)
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
             _fill(space, scope, i)
@@ -289,6 +336,14 @@ class Lists:
                 fix='Make them equally long, or combine each with each: map_over(..., mode="product").',
             )
         return next(iter(sizes.values()))
+
+    def read(self, scope: Scope, i: int) -> None:
+        """Read what an open map goes over, so that no item that is opened from here on has to."""
+        visit, over = scope.opened[i], scope.plan.children[i].over
+        assert over is not None
+        base = f"{visit.base}/"
+        if base not in self._known:
+            self._known[base] = tuple(self._space.peek(name, base) for name in over.params)
 
     def fill(self, scope: Scope) -> None:
         """Give an item of a map its inputs, unless it has them."""

@@ -145,6 +145,10 @@ class Journal:
         """Told of waits once they are durable."""
         self.closed: list[str] = []
         """Waits that were closed."""
+        self.taken: list[str] = []
+        """Signals whose values are in what is buffered."""
+        self.listens = False
+        """True if the run has, or had, waits for signals."""
         self.steps: list[StepRecord] = []
         self._payloads: list[bytes] = []
         self._keyframe_payloads: list[bytes] = []
@@ -267,10 +271,32 @@ class Journal:
             self._tell_watchers(None)
             return
         if self._unsure is not None:
-            unsure, self._unsure = self._unsure, None
-            await self._confirm(*unsure)
-        record = self._record(trigger, status, error, metadata, self._services.clock.now())
+            await self._make_sure()
+        try:
+            record = self._record(trigger, status, error, metadata, self._services.clock.now())
+        except StoreUnavailable as failed:
+            record = await self._persist_record(
+                partial(self._record, trigger, status, error, metadata), failed
+            )
         self._judge(await self._put(record, status if changes_status or self.is_halted else None))
+
+    async def _make_sure(self) -> None:
+        """Put what may not have gone through. Who is interrupted meanwhile puts the very same again."""
+        assert self._unsure is not None
+        record, commit, digest = self._unsure
+        if self.head.sequence < record.sequence:  # else it was heard of after an interrupt
+            await self._confirm(record, commit, digest)
+        self._unsure = None
+
+    async def _persist_record(
+        self, make: Callable[[datetime], CheckpointRecord], failed: StoreUnavailable
+    ) -> CheckpointRecord:
+        """Make a record whose keyframe needs a value, or room for one, that is out of reach."""
+
+        async def again() -> CheckpointRecord:
+            return make(self._services.clock.now())
+
+        return await self.persist(again, failed=failed)
 
     async def call_off(self, error: ErrorInfo | None = None) -> None:
         """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
@@ -280,7 +306,7 @@ class Journal:
 
     async def _who_stops(self) -> Act | None:
         services = self._services
-        ask = partial(services.store.signal_note, self.run_id)
+        ask = partial(services.store.stop_note, self.run_id)
         note = await patiently(services.clock, ask, outage(services.store))
         return None if note is None else look_at_act(self._codecs, self.run_id, note)
 
@@ -321,7 +347,7 @@ class Journal:
         )
         record = self._keyframe(delta)
         commit, digest = self._seal(record, row.status, None)
-        commit = msgspec.structs.replace(commit, ended_at=row.ended_at, ignores_signal=True)
+        commit = msgspec.structs.replace(commit, ended_at=row.ended_at, answers_stop=True)
         self._judge(await self._deliver(record, commit, digest))
         self._advance(record, commit, digest)
 
@@ -343,7 +369,12 @@ class Journal:
             return self.flush(
                 trigger, status=status, error=error, metadata=metadata, changes_status=changes_status
             )
-        record = self._record(trigger, status, error, metadata, services.clock.now())
+        try:
+            record = self._record(trigger, status, error, metadata, services.clock.now())
+        except StoreUnavailable:
+            return self.flush(
+                trigger, status=status, error=error, metadata=metadata, changes_status=changes_status
+            )
         commit, digest = self._seal(record, status if changes_status else None, None)
         try:
             if committer.until_timed > 1 and store is not None:
@@ -373,10 +404,10 @@ class Journal:
             return False
         if not self.confirm_blocking():
             return False
-        record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
-        # A run that stayed halted without a wait would be found by no worker if its owner died.
-        commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
         try:
+            record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
+            # A run that stayed halted without a wait would be found by no worker if its owner died.
+            commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
             if self.elsewhere is not None and (changes := self.elsewhere.take()):
                 self.elsewhere.stage(record, changes)
         except StoreError:
@@ -386,7 +417,8 @@ class Journal:
 
     def confirm_blocking(self) -> bool:
         """Put what may not have gone through, from a thread; true if nothing is left in doubt."""
-        if self._unsure is None:
+        if self._unsure is None or self.head.sequence >= self._unsure[0].sequence:
+            self._unsure = None
             return True
         store = self._services.blocking
         assert store is not None
@@ -403,19 +435,22 @@ class Journal:
         self._advance(record, commit, digest)
         return True
 
-    def wait_until_sure(self) -> bool:
-        """Hold this thread up until nothing is in doubt, for as long as an outage is waited out."""
+    def persist_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> bool:
+        """Hold this thread up until all that is buffered is written, for as long as an outage is waited out.
+
+        False if it is not by then.
+        """
         services = self._services
         for pause in outage(services.store):
             services.system.event().wait(pause.total_seconds())
-            if self.confirm_blocking():
+            if self.confirm_blocking() and (not self.steps or self.flush_blocking(trigger, metadata)):
                 return True
         return False
 
     def _judge(self, verdict: Verdict) -> None:
         if verdict is _ACCEPTED:
             return
-        if verdict is Verdict.SIGNALLED:
+        if verdict is Verdict.STOP_REQUESTED:
             raise RunCancelled(f"run {self.run_id!r} was cancelled.")
         raise LeaseLost(
             f"run {self.run_id!r} was taken over while this process drove it ({verdict.value}).",
@@ -525,6 +560,9 @@ class Journal:
             tuple(self._state.gone) if self._state.gone else (),
             hurries=self.outbox is not None and admission is None,
         )
+        if self.taken or self.listens:
+            pairs = self.listens and bool(commit.waits or commit.closed)
+            commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
         return commit, digest
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
@@ -547,6 +585,8 @@ class Journal:
             self.is_halted = commit.status is Status.HALTED
         if commit.waits or commit.closed:
             self._note_waits(commit)
+        if commit.taken:
+            del self.taken[: len(commit.taken)]
         if self._services.listener is not None and record.sequence > 1:
             data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)

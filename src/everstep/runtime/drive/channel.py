@@ -17,6 +17,7 @@ from everstep.graph.author.channel import apply as apply_op
 from everstep.model.enums import ValueForm
 from everstep.model.records import CHANNEL
 from everstep.ports.system import Condition, System
+from everstep.runtime.drive.invoke import Call
 from everstep.runtime.drive.values import Slot, ValueSpace
 
 
@@ -33,9 +34,10 @@ class ChannelDesk:
         """Return the channel as the nodes of one flow see it."""
         return View(self, scope)
 
-    def release(self, owner: object) -> None:
+    def release(self, call: Call) -> None:
         """Let go of what a node held, now that its step is recorded or it has failed."""
-        self._locks.release(owner)
+        if self._locks.holders:
+            self._locks.release(call)
 
     def find(self, key: str, now: datetime) -> Slot | None:
         """Return the slot of a key that is there and has not expired."""
@@ -104,7 +106,8 @@ class ChannelDesk:
                 value = apply_op(each, value)
             slot = space.change(name, version, value, ValueForm.WHOLE)
             return [_until(slot, now + op.ttl) if op.ttl is not None else slot]
-        old = space.peek(key, CHANNEL) if found is not None else MISSING
+        before: Any = space.peek(key, CHANNEL) if found is not None else MISSING
+        old = before
         for each in ops:
             old = apply_op(each, old)  # refuses what no longer fits, before anything is recorded
         expires_at = found.written.expires_at if found is not None else None
@@ -118,8 +121,11 @@ class ChannelDesk:
             is_fresh = found is None
             form = ValueForm.WHOLE if is_fresh else ValueForm.ADD
             slots.append(space.change(name, version, op.value, form))
+            if not is_fresh:
+                space.foresee(slots[-1], old)
         if front:
             slots.append(space.change(name, version, front, ValueForm.PREPEND))
+            space.foresee(slots[-1], [*front, *before])
         if back:
             slots.append(space.change(name, version + bool(front), back, ValueForm.APPEND))
         return [_until(slot, expires_at) for slot in slots]
@@ -161,7 +167,7 @@ class Locks:
 
     def __init__(self, free: Condition) -> None:
         self._free = free
-        self._holders: dict[str, object] = {}
+        self.holders: dict[str, object] = {}
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def take(self, key: str, owner: object, timeout: float) -> None:
@@ -188,14 +194,12 @@ class Locks:
     def _try(self, key: str, owner: object) -> bool:
         if getattr(owner, "is_dropped", False):  # it would never be released
             raise BadRequest(f"the node that asks for the lock of channel key {key!r} was called off.")
-        return self._holders.setdefault(key, owner) is owner
+        return self.holders.setdefault(key, owner) is owner
 
     def release(self, owner: object) -> None:
         """Let go of every key that is held."""
-        if not self._holders:
-            return
         with self._free:
-            self._holders = {key: held for key, held in self._holders.items() if held is not owner}
+            self.holders = {key: held for key, held in self.holders.items() if held is not owner}
             self._free.notify_all()
             waiting, self._waiting = self._waiting, []
         for loop, freed in waiting:

@@ -17,7 +17,9 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.runtime.drive.channel import ChannelDesk
+    from everstep.runtime.live.outlet import RunOutlet
 else:
+    RunOutlet = on_demand("everstep.runtime.live.outlet:RunOutlet")
     ChannelDesk = on_demand("everstep.runtime.drive.channel:ChannelDesk")
 
 
@@ -35,8 +37,17 @@ class RunContext:
         self.state = state
         self.space = space
         self.policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
-        self.teller = EventSender(services.listener, services.clock, journal.run_id)
+        is_streamed = services.listener is not None or (flow.streams and journal.lease is not None)
+        outlet = self._open_outlet if is_streamed else None
+        self.teller = EventSender(services.listener, services.clock, journal.run_id, outlet)
         self.loop = asyncio.get_running_loop()
+
+    def _open_outlet(self) -> RunOutlet:
+        """Make what takes what nodes emit: the host's listener, and a place beside the store if asked for."""
+        services, lease = self.services, self.journal.lease
+        writer = services.live.writes() if self.flow.streams and lease is not None else None
+        epoch = lease.epoch if lease is not None else 0
+        return RunOutlet(self.run_id, epoch, services.system, self.loop, services.listener, writer)
 
     @cached_property
     def desk(self) -> ChannelDesk:

@@ -20,8 +20,8 @@ from everstep.errors import (
 )
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import may_be_transient
-from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import QueuedTask, StepRecord
+from everstep.model.enums import Persist, Status, ValueForm
+from everstep.model.records import WAITED, QueuedTask, StepRecord, UnitFacts
 from everstep.model.waits import SETTLE
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.invoke import Call, describe_error
@@ -159,6 +159,8 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedelt
     `chance` picks the jitter of the pause before a retry, which ends by the store's clock: that is `ahead`.
     """
     step = _step_of(call, drafts, chance, ahead)
+    if call.units is not None or call.scope.units:
+        step = _with_units(call, step)
     return step if call.act is None else msgspec.structs.replace(step, act=call.act)
 
 
@@ -175,6 +177,8 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedel
             ended_at=call.ended_at,
             task=call.task,
         )
+    if call.settled is not None:
+        return _answered(call, drafts)
     if call.is_again:
         return decide.again(
             call.scope, call.index, wait=call.answers, key=call.key, now=call.ended_at, guards=call.guards
@@ -209,14 +213,49 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedel
         task=call.task,
         wait=call.answers,
         has_reported=_has_reported(call),
-        at_least=_asked_pause(call.error),
+        at_least=asked_pause(call.error),
         ahead=ahead,
         writes=tuple([d.written for d in drafts]),
         outcome=_outcome(call) if call.context is not None and call.context.keeps_changes else "",
     )
 
 
-def _asked_pause(error: BaseException | None) -> timedelta:
+def _answered(call: Call, drafts: tuple[Slot, ...]) -> StepRecord:
+    """Return the record of an answer that is taken in the middle of a node."""
+    assert call.answers is not None
+    name, _, occurrence = call.answers.unit.rpartition("@")
+    return decide.unit(
+        call.scope,
+        call.index,
+        name,
+        int(occurrence),
+        status=Status.COMPLETED if call.late is None else Status.FAILED,
+        attempts=1,
+        facts=UnitFacts(WAITED),
+        error=None if call.late is None else describe_error(call.late),
+        writes=tuple([d.written for d in drafts]),
+        started_at=call.started_at,
+        ended_at=call.ended_at,
+        wait=call.answers,
+    )
+
+
+def _with_units(call: Call, step: StepRecord) -> StepRecord:
+    """Return the step with what it says of durable calls: which differ, which were not asked for."""
+    open_ones = call.scope.units.get(call.index)
+    if open_ones is None or step.status is Status.HALTED or call.settled is not None:
+        return step
+    changed: tuple[str, ...] = () if call.units is None else call.units.take_changed()
+    ends = step.status is Status.COMPLETED
+    unasked = open_ones.at.keys() - (call.units.seen if call.units is not None else ()) if ends else ()
+    is_fresh = step.error is not None and call.node.retry.units == "fresh"
+    if not (changed or unasked or is_fresh):
+        return step
+    facts = UnitFacts(is_fresh=is_fresh, changed=changed, unasked=tuple(sorted(unasked)))
+    return msgspec.structs.replace(step, unit=facts)
+
+
+def asked_pause(error: BaseException | None) -> timedelta:
     """Return how long an error asks to wait before another attempt: its `retry_after`, in seconds."""
     said = vars(error).get("retry_after") if error is not None else None
     if not isinstance(said, (int, float)) or isinstance(said, bool) or not said > 0:

@@ -8,8 +8,8 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from types import CoroutineType, GeneratorType
 from typing import Any, Protocol
@@ -18,9 +18,9 @@ import msgspec
 
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.errors import EverstepError, NodeTimeout
+from everstep.errors import BadRequest, EverstepError, NodeTimeout
 from everstep.graph.author.channel import Channel
-from everstep.graph.author.context import Context, Spent
+from everstep.graph.author.context import Context, Leave, Says
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Refusal
 from everstep.graph.author.streams import opened
@@ -48,6 +48,23 @@ class Stream(Protocol):
         """Note that the stream is over."""
 
 
+class CallLog(Protocol):
+    """Keeps what one attempt at a node logs and prints."""
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Return what lasts as long as the node runs, on its thread or in its task."""
+
+    def leave(self) -> None:
+        """Note that the node waits, and goes on with this log where it is entered again."""
+
+
+class OpensContext(Protocol):
+    """Makes the context of a node that asks for it while it runs."""
+
+    def open_context(self, call: Call) -> Context:
+        """Return the context of a call, made now unless it is. May be called from any thread."""
+
+
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 
 
@@ -63,6 +80,8 @@ class Call(msgspec.Struct, eq=False):
     reads: dict[str, int]
     key: str | None = None
     context: Context | None = None
+    opens: OpensContext | None = None
+    """What makes its context once it is asked for, if the program has loaded what may ask."""
     returned: Any = None
     decision: tuple[str, ...] | None = None
     error: Exception | None = None
@@ -88,6 +107,8 @@ class Call(msgspec.Struct, eq=False):
     """True if it is to be made once more."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
+    message: str = ""
+    """The signal or event that it answers with, by its id."""
     act: Act | None = None
     """Who settled that wait, and why."""
     prolong: Callable[[], None] | None = None
@@ -96,12 +117,22 @@ class Call(msgspec.Struct, eq=False):
     """What keeps its chunks as they come, if it goes on where it stopped."""
     guards: Guarded | None = None
     """What a person's answer does to the guards."""
-    news: tuple[Trigger, dict[str, Any]] | None = None
+    news: tuple[Trigger, dict[str, Any] | None] | None = None
     """Why it is written at once: what it cost or how it failed made a guard speak up."""
     drafts: tuple[Any, ...] | None = None
     """What it gave, once that is encoded."""
+    log: CallLog | None = None
+    """What keeps what it logs and prints, if its flow asks for that."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
+    units: Any = None
+    """Its durable calls, if it has made some."""
+    waits_at: str = ""
+    """The place in the node that it was left at, to wait there, such as `$ok@1`."""
+    settled: Any = None
+    """How the wait at such a place was settled, if this takes its answer."""
+    late: Exception | None = None
+    """What is raised at that place, as no answer came in time."""
 
     def beat(self) -> None:
         """Let the time limit begin anew."""
@@ -117,6 +148,7 @@ class Call(msgspec.Struct, eq=False):
         late = Call(self.scope, self.index, self.node, self.visit, self.attempt, {}, self.reads)
         late.key, late.started_at, late.error, late.task = self.key, self.started_at, error, self.task
         late.is_dropped, late.given_up_on, self.is_dropped = self.is_dropped, self, True
+        late.units = self.units
         return late
 
     def trigger(self, wanted: Trigger) -> Trigger:
@@ -146,7 +178,7 @@ def give_context(
     channel: Callable[[], Channel] | None,
     emit: Callable[[dict[str, Any]], None] | None = None,
     cursor: str | None = None,
-    spend: Callable[[dict[str, Decimal]], Spent] | None = None,
+    says: Says | None = None,
     *,
     is_resumed: bool = False,
     breakers: Mapping[str, BreakerAt] | None = None,
@@ -169,12 +201,34 @@ def give_context(
         emit=emit,
         beat=call.beat,
         cursor=cursor,
-        spend=spend,
+        says=says,
         is_resumed=is_resumed,
         breakers=breakers,
         refused=refused,
     )
-    call.kwargs[call.node.context_param or ""] = call.context
+    if call.node.context_param is not None:
+        call.kwargs[call.node.context_param] = call.context
+
+
+class Running(msgspec.Struct, eq=False):
+    """What says which node runs here: all that is made for a node that never asks for its context."""
+
+    call: Call | None
+    context: Context | None
+    task: asyncio.Task[Any] | None = None
+    """That of an async node, unlike those that it makes: in it, what it does comes in the same order."""
+
+    def open(self) -> Context | None:
+        """Return the context of the node; none for a node that has none. One that is over is refused."""
+        call = self.call
+        if self.context is None and call is not None and call.opens is not None:
+            self.context = call.opens.open_context(call)
+        if self.context is None and call is None:
+            raise BadRequest(
+                "the node that this was begun by is over.",
+                fix="Await all that a node begins before it returns.",
+            )
+        return self.context
 
 
 class YieldedItems:
@@ -205,6 +259,17 @@ class YieldedItems:
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
     """Call a sync node on this thread."""
+    if call.log is not None:
+        log, call.log = call.log, None
+        with log.kept():
+            call_here(call, on_chunk)
+        if call.units is not None and call.units.is_left:
+            log.leave()
+        return
+    marks = Context.marks
+    if marks is not None:
+        running = Running(call, call.context)
+        marked = marks.set(running)
     try:
         returned = call.node.fn(**call.kwargs)
         if type(returned) is GeneratorType:
@@ -217,10 +282,25 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
         call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
     except Exception as error:
         call.error = error
+    except (Leave, BaseExceptionGroup) as error:
+        _leave(call, error)
+    finally:
+        if marks is not None:
+            marks.reset(marked)
+            running.call = None  # what the node leaves behind must not hold what it was given
+    if call.units is not None:
+        call.units.conclude()
 
 
 async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
     """Await an async node on this loop."""
+    if call.log is not None:
+        log, call.log = call.log, None
+        with log.kept():
+            await call_async(call, on_chunk)
+        if call.units is not None and call.units.is_left:
+            log.leave()
+        return
     try:
         if call.node.timeout is None:
             call.returned = await _await(call, on_chunk)
@@ -238,18 +318,41 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
         call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
     except Exception as error:
         call.error = error
+    except (Leave, BaseExceptionGroup) as error:
+        _leave(call, error)
+    if call.units is not None:
+        await call.units.at_rest()
+        call.units.conclude()
+
+
+def _leave(call: Call, error: BaseException) -> None:
+    """Note that a node was left for a wait inside it; raises what is nothing of the kind."""
+    if call.units is None or not (
+        isinstance(error, Leave) or (isinstance(error, BaseExceptionGroup) and error.subgroup(Leave))
+    ):
+        raise error
+    call.units.is_left = True
 
 
 async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
-    returned = call.node.fn(**call.kwargs)
-    if type(returned) is CoroutineType:
-        return await returned
-    if inspect.isasyncgen(returned):
-        collected = YieldedItems(call, on_chunk)
-        async for chunk in returned:
-            collected.take(chunk)
-        return collected.end()
-    return await returned if inspect.isawaitable(returned) else returned
+    marks = Context.marks
+    if marks is not None:
+        running = Running(call, call.context, asyncio.current_task())
+        marked = marks.set(running)
+    try:
+        returned = call.node.fn(**call.kwargs)
+        if type(returned) is CoroutineType:
+            return await returned
+        if inspect.isasyncgen(returned):
+            collected = YieldedItems(call, on_chunk)
+            async for chunk in returned:
+                collected.take(chunk)
+            return collected.end()
+        return await returned if inspect.isawaitable(returned) else returned
+    finally:
+        if marks is not None:
+            marks.reset(marked)
+            running.call = None  # what the node leaves behind must not hold what it was given
 
 
 DOORS = frozenset({call_here.__code__, _await.__code__})
@@ -260,16 +363,15 @@ async def call_in_thread(call: Call, pool: NodeThreads, on_chunk: OnChunk | None
     """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
-    tell = on_loop(loop, on_chunk)
     if call.node.timeout is None:
-        await loop.run_in_executor(pool, context.run, call_here, call, tell)
+        await loop.run_in_executor(pool, context.run, call_here, call, on_chunk)
         return
     # The time limit is the node's own: waiting for a free thread does not count.
     began: asyncio.Future[None] = loop.create_future()
 
     def work() -> None:
         loop.call_soon_threadsafe(_resolve, began)
-        call_here(call, tell)
+        call_here(call, on_chunk)
 
     call.thread = pool.submit(context.run, work)
     future = asyncio.wrap_future(call.thread)
@@ -330,15 +432,6 @@ class Overdue(Exception):
         self.error = error
 
 
-def on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChunk | None:
-    """Return a listener that may be called from a thread and is heard on the loop."""
-    return None if on_chunk is None else lambda chunk: _tell(loop, on_chunk, chunk)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk, chunk: Any) -> None:
-    loop.call_soon_threadsafe(on_chunk, chunk)
-
-
 def too_late(node: Node) -> NodeTimeout:
     return NodeTimeout(
         f"node {node.name!r} took longer than {node.timeout:g} s.", fix="Raise timeout= or make it faster."
@@ -370,7 +463,10 @@ def _trace(error: BaseException, seen: set[int]) -> str:
     seen.add(id(error))
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     text = f"{_trace(before, seen)}\n" if before is not None and id(before) not in seen else ""
-    own = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
+    begun = error.__traceback__
+    while begun is not None and _is_ours(begun.tb_frame.f_code.co_filename):  # what is left out is not read
+        begun = begun.tb_next
+    own = [f for f in traceback.extract_tb(begun) if not _is_ours(f.filename)]
     text += "".join(traceback.format_list(own)) + f"{type(error).__name__}: {_text(error)}\n"
     for member in getattr(error, "exceptions", ()):
         if isinstance(member, BaseException) and id(member) not in seen:

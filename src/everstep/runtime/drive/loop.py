@@ -30,28 +30,33 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
-from everstep.model.enums import Status, Trigger
-from everstep.model.records import ErrorInfo, StepRecord
+from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.records import RESULT, ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
 from everstep.runtime.drive.flushing import LateFlush, Owing
 from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_error
+from everstep.runtime.drive.midway import Midway
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import BREATH, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
-from everstep.runtime.guards.spending import Spending
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
     from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.live.step_logs import LogWriter
     from everstep.runtime.waits.open import DriveWaits
 else:
+    DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
+    Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
     DriveWaits = on_demand("everstep.runtime.waits.open:DriveWaits")
 
@@ -82,10 +87,12 @@ class Drive:
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:
             self._guards = Guards(run, self._finished, shared)
-        self._spending = Spending(run, self._late, self._guards, self._owing.owe)
-        self._preparer = Preparer(run, self._spending, self._guards)
+        self._inbox: DriveInbox | None = DriveInbox(run) if run.flow.inbox else None
+        self._midway = Midway(run, self._late, self._guards, self._owing.owe, Units)
+        self._preparer = Preparer(run, self._midway, self._guards)
         self._beside = Beside(run, self._rest)
         self._read_plan(run.flow)
+        self._logs: LogWriter | None = None
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._unread: ValueOutOfReach | None = None
@@ -124,7 +131,8 @@ class Drive:
         self._has_inner = bool(plan.children)
         is_counted = flow.auto_checkpoint is not None and not self._policy.every_step
         has_asides = plan.children or plan.meetings or plan.has_asides or is_counted
-        self._is_plain = not (has_asides or self._state.waits or self._teller.is_heard or self._guards)
+        is_asked = self._state.waits or self._state.units
+        self._is_plain = not (has_asides or is_asked or self._teller.is_heard or self._guards)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
         """True if a call may have an effect, before which the run must be durable."""
@@ -136,12 +144,12 @@ class Drive:
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
         self._state.look_around()
-        if self._state.opened:
-            self._inner.take_up()
-        if self._guards is not None:
-            self._guards.declare(self._beside.calls)
         try:
             try:
+                if self._state.opened:
+                    await self._take_up()
+                if self._guards is not None:
+                    self._guards.declare(self._beside.calls)
                 await self._advance()
                 status = await self._end()
                 if self._has_waited:
@@ -167,11 +175,25 @@ class Drive:
             await self._journal.call_off(self.failure)
             return Status.CANCELLED
         finally:
-            self._spending.close()
+            self._midway.close()
             self._late.close()
             if self._has_waited:
                 self._waiting.close()
             await self._beside.stop()
+
+    async def run_logged(self) -> Status:
+        """Do the same, and keep what the nodes log and print."""
+        lease = self._journal.lease
+        self._logs = logs = self._services.live.logs() if lease is not None else None
+        if logs is None or lease is None:
+            return await self.run()
+        logs.catching.begin()
+        try:
+            return await self.run()
+        finally:
+            logs.catching.end()
+            logs.end(lease.run_id, lease.epoch)
+            await logs.settle()
 
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or the run was cancelled."""
@@ -182,6 +204,8 @@ class Drive:
         """Look for answers soon; may be called from any thread."""
         if self._has_waited:
             self._waiting.nudge()
+        if self._inbox is not None:
+            self._inbox.nudge()
         self._from_anywhere(self._rest.wake)
 
     def _from_anywhere(self, act: Callable[[], None]) -> None:
@@ -223,7 +247,18 @@ class Drive:
                 await self._until_readable(self._unread)
             if self._guards is not None and self._guards.is_shared:
                 await self._guards.look()
-            ready = self._pick()
+            if self._inbox is not None and self._inbox.has_news():
+                await self._take_signals(self._inbox)
+                if self.failure is not None:
+                    break
+            try:
+                ready = self._pick()
+            except ValueOutOfReach as unread:  # what a map goes over
+                self._unread = unread
+                continue
+            if self._has_inner and self._inner.unkept:
+                await self._keep_items()
+                continue
             if self._owing.trigger is not None and (
                 ready or self._beside.calls or state.next_retry() is not None
             ):
@@ -250,6 +285,36 @@ class Drive:
                 await self._take_answers()
             if self._finished and (writing := self._absorb()) is not None:
                 await writing
+
+    async def _take_up(self) -> None:
+        """Go on with the flows that were open when the records end, once what their maps go over is read."""
+        while True:
+            try:
+                self._inner.read_lists()
+            except ValueOutOfReach as unread:
+                await self._until_readable(unread)
+            else:
+                break
+        self._inner.take_up()
+
+    async def _keep_items(self) -> None:
+        """Wait until what atomic items gave can be kept, for as long as this drive waits for a store."""
+        self._awaiting = asyncio.current_task()
+        try:
+            while self._inner.unkept:
+                scope, failed = self._inner.unkept.pop()
+                await self._journal.persist(partial(self._inner.end_again, scope), failed=failed)
+        finally:
+            self._awaiting = None
+
+    async def _take_signals(self, inbox: DriveInbox) -> None:
+        try:
+            await inbox.take()
+        except StoreError:
+            if self._journal.outbox is None:
+                raise
+        except EverstepError as error:  # what was sent does not fit the value that it is for
+            self._fail(error)
 
     async def _until_readable(self, unread: ValueOutOfReach) -> None:
         """Wait for a value as long as this drive waits for a store, then give up, and keep what was done."""
@@ -309,7 +374,11 @@ class Drive:
     def _open(self, scope: Scope, i: int) -> None:
         call = self._preparer.held(scope, i) if self._guards is not None else None
         scope.begin(i)
-        error = self._inner.open(scope, i) if call is None else None
+        try:
+            error = self._inner.open(scope, i) if call is None else None
+        except ValueOutOfReach:
+            scope.running.discard(i)
+            raise
         if error is not None:
             call = self._preparer.failed_call(scope, i, error)
         if call is not None:
@@ -360,6 +429,8 @@ class Drive:
                 await writing
         if self._owing.has_news:
             await self._owing.pay()
+        if self._teller.outlet is not None:
+            await self._teller.outlet.settle()  # those who see that it has ended have seen what it emitted
         if self.failure is None and self._state.waits:
             await self._owing.halt(self._services.store)
             return Status.HALTED
@@ -396,6 +467,8 @@ class Drive:
             await self._secure(calls)
         for call in calls:
             call.started_at = self._clock.now()
+            if self._logs is not None:
+                self._keep_log(call, self._logs)
             if self._teller.is_heard:
                 self._teller.step_started(call)
             self._beside.start(call)
@@ -443,34 +516,76 @@ class Drive:
         if (running := self._run_call(call)) is not None:
             await running
 
+    def _keep_log(self, call: Call, logs: LogWriter) -> None:
+        lease = self._journal.lease
+        assert lease is not None
+        call.log = logs.log_of(lease.run_id, call.path, call.visit, lease.epoch, call.attempt)
+
     def _run_call(self, call: Call) -> Pending:
         call.started_at = self._clock.now()
+        if self._logs is not None:
+            self._keep_log(call, self._logs)
         if self._teller.is_heard:
             self._teller.step_started(call)
         if call.error is not None or call.asks is not None:
             self._rest.finish(call)
         elif call.context is None and not call.node.is_async:
-            # It can spend nothing, and nothing else happens while it holds the loop.
-            if call.stream is not None or call.node.timeout or not self._services.may_hold_loop:
+            # Nothing else happens while it holds the loop. One that may yet ask for its context can say
+            # something only then, and that has to be written on the spot.
+            may_say = call.opens is not None
+            if (
+                call.stream is not None
+                or call.node.timeout
+                or not self._services.may_hold_loop
+                or (may_say and not self._midway.may_write)
+            ):
                 return self._run_beside(call)
-            self._call_here(call)
+            if may_say:
+                self._call_marked(call)
+            else:
+                self._call_here(call)
         else:
             return self._make_alone(call)
         return None
 
+    def _call_marked(self, call: Call) -> None:
+        """Call a sync node on this thread that is given its context if it asks for that."""
+        midway = self._midway
+        midway.alone = call
+        try:
+            self._call_here(call)
+        finally:
+            midway.alone = None
+            if call.context is not None:  # else none of its threads can be writing
+                midway.go_on()
+        if midway.gave_up is not None:
+            raise midway.gave_up
+
     async def _make_alone(self, call: Call) -> None:
-        self._spending.alone = call
+        self._midway.alone = call
+        is_stopped = True
         try:
             await self._make(call)
+            is_stopped = False
         finally:
-            self._spending.go_on()
-        if self._spending.gave_up is not None:
-            raise self._spending.gave_up
+            self._midway.go_on()
+            if self._midway.late_writing is not None:
+                await self._settle(is_stopped=is_stopped)
+        if self._midway.gave_up is not None:
+            raise self._midway.gave_up
+
+    async def _settle(self, *, is_stopped: bool) -> None:
+        """Let what a node said come to the store, unless this drive is stopped."""
+        self._awaiting = asyncio.current_task()
+        try:
+            await self._midway.settle(is_stopped=is_stopped)
+        finally:
+            self._awaiting = None
 
     async def _make(self, call: Call) -> None:
         """Make a call that is async or may spend."""
         node = call.node
-        if call.stream is not None or not self._spending.may_run_alone(call):
+        if call.stream is not None or not self._midway.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
@@ -486,7 +601,7 @@ class Drive:
 
     def _call_here(self, call: Call) -> None:
         """Call a sync node on this thread. Steps that get too old meanwhile are written by another."""
-        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
+        on_chunk = self._teller.chunks(call) if self._teller.is_streamed else None
         if self._policy.has_deadline and self._journal.steps:
             with self._late:
                 call_here(call, on_chunk)
@@ -496,7 +611,7 @@ class Drive:
         self._finished.append(call)
 
     async def _run_beside(self, call: Call) -> None:
-        self._spending.alone = None
+        self._midway.alone = None
         self._beside.start(call)
         self._beside.go()
         await self._wait(None)
@@ -685,6 +800,8 @@ class Drive:
             return self._waiting.open(call, asked, self._run.desk)
         if call.is_again:
             return ()
+        if call.settled is not None:
+            return (self._space.change(RESULT, 1, call.settled, ValueForm.WHOLE),)
         if call.stream is not None and call.error is not None:
             self._streams.keep_rest(call)
         drafts = draft_outputs(call, self._space) if call.drafts is None else call.drafts
@@ -747,15 +864,19 @@ class Drive:
         if call.halt is not None:
             if call.context is not None:
                 self._run.desk.release(call)
+                call.context.close()
             self._owing.owe(*call.why_halted())
             return None
         if call.context is not None:
             self._run.desk.release(call)
+            call.context.close()
             asked = call.context.checkpoint_request is not None and call.error is None
         if call.error is not None or scope.parent is not None or call.index in scope.plan.meetings:
             self._follow_up(call, step)
             if scope.is_hidden and len(journal.steps) == before:
                 return None
+        if call.answers is not None and call.message:
+            journal.taken.append(call.message)
         if call.answers is not None and call.error is None and call.node.answered_as is not None:
             return call.node.answered_as
         if policy.every_step and not asked and call.error is None and not call.node.expensive:

@@ -21,7 +21,6 @@ from everstep.runtime.drive.invoke import (
     call_async,
     call_here,
     call_in_thread,
-    on_loop,
 )
 from everstep.runtime.drive.rest import Rest
 from everstep.runtime.services import Services
@@ -56,7 +55,7 @@ class Beside:
         if self._crew is None:
             services = self._services
             self._crew = Crew(loop, services, self._crew_done, self._rest.fail)
-        self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
+        self._crew.take(call, self._teller.chunks(call))
 
     def go(self) -> None:
         """Let the threads begin with what was started."""

@@ -12,16 +12,18 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputMissing, ValueUnreadable
 from everstep.graph.author.channel import RESULT_SUFFIX, Channel
+from everstep.graph.author.context import Context
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Place, not_here, refused_at_call
 from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
 from everstep.on_demand import on_demand
+from everstep.ports.system import Lock
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.context import RunContext
-from everstep.runtime.drive.invoke import Call, call_anywhere, give_context, soon
+from everstep.runtime.drive.invoke import Call, call_anywhere, give_context
+from everstep.runtime.drive.midway import Midway
 from everstep.runtime.drive.values import ValueOutOfReach, ValueSpace
-from everstep.runtime.guards.spending import Spending
 
 if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import for_an_operator, probing
@@ -128,14 +130,14 @@ class Preparer:
     def __init__(
         self,
         run: RunContext,
-        spending: Spending,
+        midway: Midway,
         guards: Guards | None,
     ) -> None:
         self._run = run
         self._journal = run.journal
         self._state = state = run.state
         self._space = space = run.space
-        self._spending = spending
+        self._midway = midway
         self._guards = guards
         self._arguments = Arguments(space, run.open_desk)
         self._missed = _missed(space) if state.total else frozenset[str]()
@@ -144,6 +146,8 @@ class Preparer:
         """The visits at which a run that was under way is taken up."""
         self.has_announced = False
         """True if calls were announced and that may not be durable yet."""
+        self._opening: Lock | None = None
+        """For contexts that nodes may ask for; most programs never do, and need none."""
         self._is_fresh = state.steps == 0
         """False until this drive has called a node, of a run that was under way."""
 
@@ -158,8 +162,12 @@ class Preparer:
             call = self._arguments.call_of(scope, i, node)
         except ValueOutOfReach as error:
             return self.failed_call(scope, i, error)
-        if node.context_param is not None:
+        if node.context_param is not None or (not self._is_fresh and Context.marks is not None):
             self._give_context(call, call.visit)
+        elif Context.marks is not None:
+            if self._opening is None:
+                self._opening = self._run.services.system.lock()
+            call.opens = self
         return call
 
     async def prepare(self, scope: Scope, i: int, begin_stream: Callable[[Call], str | None]) -> Call:
@@ -175,14 +183,24 @@ class Preparer:
         is_unknown = i in scope.begun
         if node.idempotency_key is not None and call.error is None:
             await self._find_key(call)
-        if node.announces and call.error is None and not scope.is_hidden:
-            await self._announce(call, is_unknown=is_unknown)
         cursor = None
         if call.node.goes_on and call.error is None and self._run.policy.writes and not scope.is_hidden:
-            cursor = begin_stream(call)
+            try:
+                cursor = begin_stream(call)
+            except ValueOutOfReach as error:
+                call.error = error
+        if node.announces and call.error is None and not scope.is_hidden:
+            await self._announce(call, is_unknown=is_unknown)
+            if call.stream is not None and (call.error is not None or not call.node.goes_on):
+                cursor = call.stream = None
         call.is_made = call.error is None
-        if node.context_param is not None:
+        is_early = not self._is_fresh or call.stream is not None
+        if node.context_param is not None or (is_early and Context.marks is not None):
             self._give_context(call, call.visit, cursor)
+        elif Context.marks is not None:
+            if self._opening is None:
+                self._opening = self._run.services.system.lock()
+            call.opens = self
         return call
 
     async def _announce(self, call: Call, *, is_unknown: bool) -> None:
@@ -263,12 +281,21 @@ class Preparer:
                 space.make_up(name, value, scope.prefix)
         return None
 
+    def open_context(self, call: Call) -> Context:
+        """Return the context of a call, made now unless it is: its node asks by `@step` or `current`."""
+        assert self._opening is not None
+        with self._opening:
+            if call.context is None:
+                self._give_context(call, call.visit)
+            assert call.context is not None
+            return call.context
+
     def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
         is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
         self._is_fresh = True
         view, types = self._run.desk.seen_from(call.scope), key_types(call.scope)
         journal = self._journal
-        emit = self._emitting(call) if self._run.teller.is_heard else None
+        emit = self._run.teller.emitting(call) if self._run.teller.is_streamed else None
         refused = refused_at_call(Place.ATOMIC) if call.scope.is_hidden else None
         change = None if refused is None else partial(not_here, call.path, refused["channel"])
         give_context(
@@ -280,21 +307,11 @@ class Preparer:
             lambda: Channel(view, call, types, change),
             emit,
             cursor,
-            self._spending.of(call, waits=waits),
+            self._midway.of(call, waits=waits),
             is_resumed=is_resumed,
             breakers=self._state.books.breakers,
             refused=refused,
         )
-
-    def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:
-        """Return what tells the host's listener, on its loop, what a node has to say."""
-        teller, loop = self._run.teller, self._run.loop
-        path, visit, attempt = call.path, call.visit, call.attempt
-
-        def emit(data: dict[str, Any]) -> None:
-            soon(loop, lambda: teller.tell("emitted", path, visit, attempt, data))
-
-        return emit
 
     async def _find_key(self, call: Call) -> None:
         """Work the key out, or use the announced one again. What a user's function made is announced."""

@@ -70,7 +70,7 @@ class Streams:
     def kept(self, at: StreamAt) -> tuple[list[Any], int]:
         """Return the chunks that are kept of a stream, and the version they have."""
         prefix = f"{STREAM}{at.stream_id}/"
-        if prefix not in self._space.streaming:
+        if prefix not in self._space.under_way:
             return [], 0
         slot = self._space.areas[prefix]["chunks"]
         return self._space.read(slot), slot.written.version

@@ -43,13 +43,18 @@ class Inner:
         self._lists = Lists(run.space)
         self.fans: dict[OpenedVisit, tuple[Scope, int]] = {}
         """Maps that may have items to open."""
+        self.unkept: list[tuple[Scope, StoreUnavailable]] = []
+        """Atomic items that have ended, and gave what the store could not take."""
+
+    def read_lists(self) -> None:
+        """Give what was open when the records end its inputs; may be tried again if one is out of reach."""
+        for scope in tuple(self._state.scopes()):
+            if scope.parent is not None:
+                self._lists.fill(scope)
 
     def take_up(self) -> None:
         """Look at what was open when the records end."""
         state = self._state
-        for scope in tuple(state.scopes()):
-            if scope.parent is not None:
-                self._lists.fill(scope)
         for scope, i, visit in state.fans():
             self.fans[visit] = (scope, i)
         for scope in tuple(state.scopes()):
@@ -118,10 +123,14 @@ class Inner:
         for visit, (scope, i) in tuple(self.fans.items()):
             over = scope.plan.children[i].over
             assert over is not None
+            is_read = False
             parked = self._parked(visit)  # what is opened from here on is not
             while len(visit.scopes) - len(visit.failed & visit.scopes.keys()) - parked < over.max_concurrency:
                 if scope.error is not None or self.fans.get(visit) is None:
                     break
+                if not is_read and visit.next < visit.count:
+                    self._lists.read(scope, i)  # before an item is taken that would be passed over
+                    is_read = True
                 item = visit.next_item()
                 if item is None:
                     self.fans.pop(visit, None)
@@ -210,6 +219,12 @@ class Inner:
             visit.done.add(item)
             self._end_visit(parent, i, visit)
 
+    async def end_again(self, scope: Scope) -> None:
+        """End an item once more whose values could not be kept; raises if they still cannot."""
+        self.end_if_at_rest(scope)
+        if self.unkept and self.unkept[-1][0] is scope:
+            raise self.unkept.pop()[1]
+
     def _end_item(self, parent: Scope, i: int, visit: OpenedVisit, scope: Scope) -> None:
         child = parent.plan.children[i]
         error: ErrorInfo | None = scope.error
@@ -217,8 +232,10 @@ class Inner:
         if error is None and child.is_atomic:
             try:
                 drafts = self._kept_of(scope, parent.plan.nodes[i], child, is_kept=not parent.is_hidden)
-            except StoreUnavailable:
-                raise  # no item is to blame: the run stops here, and goes on from its records
+            except StoreUnavailable as away:  # no item is to blame: it ends when the store is back
+                if all(waiting is not scope for waiting, _ in self.unkept):
+                    self.unkept.append((scope, away))
+                return
             except EverstepError as refused:
                 error = describe_error(refused)
         over = child.over

@@ -22,7 +22,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, StoreUnavailable, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
 from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import CHANNEL, KEPT, STREAM, ArtifactRef, Written
+from everstep.model.records import CHANNEL, KEPT, STREAM, UNIT, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.services import Services
@@ -33,6 +33,8 @@ _CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
 _WHOLE, _TRANSIENT = ValueForm.WHOLE, ValueForm.TRANSIENT
 _AUTO, _NO = Persist.AUTO, Persist.NO
 _MUTABLE = (dict, list)
+_OF_VISITS = (STREAM, UNIT)
+"""What the names begin with of what is kept only while a visit is under way."""
 LIVE_FROM = 64 * 1024
 """From this size on, the only reader of a value is given the object itself, not a copy."""
 CONTENT_TYPE = "application/vnd.everstep.value"
@@ -142,8 +144,8 @@ class ValueSpace:
         """The areas of atomic flows, of which nothing is kept."""
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
-        self.streaming: set[str] = set()
-        """What the names of the chunks of streams under way begin with."""
+        self.under_way: set[str] = set()
+        """What the names begin with of what visits under way have streamed, and of their durable calls."""
         self.lists: dict[str, tuple[list[Any], ...]] = {}
         """What open maps go over, decoded once, by what the names of their values begin with."""
         self.was_out_of_reach = False
@@ -165,7 +167,7 @@ class ValueSpace:
         """Forget everything."""
         self.slots = {}
         self.areas, self.hidden, self.size = {"": self.slots}, set(), 0
-        self.streaming.clear()
+        self.under_way.clear()
         self.lists.clear()
 
     def drop(self, prefix: str) -> None:
@@ -173,8 +175,8 @@ class ValueSpace:
         for slot in self.areas.pop(prefix, {}).values():
             self.size -= slot.cost
         self.hidden.discard(prefix)
-        if self.streaming:
-            self.streaming.discard(prefix)
+        if self.under_way:
+            self.under_way.discard(prefix)
 
     def remove(self, prefix: str, name: str) -> None:
         """Forget one value."""
@@ -197,6 +199,7 @@ class ValueSpace:
                 moved.setdefault(place[0], {})[place[1]] = slot
         self.hidden = {p for p in self.hidden if p in moved}
         self.areas, self.slots = moved, moved[""]
+        self.under_way = {p for p in moved if p.startswith(_OF_VISITS)}
         self.lists.clear()
 
     def draft(
@@ -280,6 +283,10 @@ class ValueSpace:
             slot.written = Written(name, version, old.digest, old.size, form)
         slot.live, slot.is_frozen = _GONE, False
         return slot
+
+    def foresee(self, change: Slot, value: Any) -> None:
+        """Note what a change makes of the version before it, which then need not be read once more."""
+        change.parts = [HEADER + self._values.encode(value, change.written.name)]
 
     def part(self, name: str, version: int, items: list[Any]) -> Slot:
         """Encode what is added to a list, or the list itself as its first version. Touches nothing here."""
@@ -384,8 +391,8 @@ class ValueSpace:
         if name[0] == "@" or "/" in name:
             prefix, name = split_name(name)
             slot.written = _renamed(slot.written, name if prefix != CHANNEL else CHANNEL + name)
-            if prefix.startswith(STREAM):
-                self.streaming.add(prefix)
+            if prefix.startswith(_OF_VISITS):
+                self.under_way.add(prefix)
         area = self.areas.get(prefix)
         if area is None:
             area = self.areas[prefix] = {}
@@ -407,13 +414,18 @@ class ValueSpace:
         if slot.written.form is ValueForm.APPEND:
             _grow(slot, previous)
             return
+        if slot.parts is None or previous is None or slot.written.version != previous.written.version + 1:
+            slot.parts = [self._changed(slot, previous)]
+        slot.artifact = slot.whole = None
+        slot.cost = len(slot.parts[0])
+
+    def _changed(self, slot: Slot, previous: Slot | None) -> bytes:
         name = slot.written.name
         assert slot.payload is not None
         change = self._values.decode(body_of(slot.payload, name), name)
         old = None if previous is None else self._decode(name, previous)
         new: Any = change + (old or 0) if slot.written.form is ValueForm.ADD else [*change, *(old or ())]
-        slot.parts, slot.artifact, slot.whole = [HEADER + self._values.encode(new, name)], None, None
-        slot.cost = len(slot.parts[0])
+        return HEADER + self._values.encode(new, name)
 
     def take(self, scope: Scope, name: str, is_first_attempt: bool) -> Any:
         """Return a value for a node to read."""
@@ -573,7 +585,7 @@ class ValueSpace:
                 continue
             self.area(prefix)[name] = slot
             self.size += slot.cost
-        self.streaming = {prefix for prefix in self.areas if prefix.startswith(STREAM)}
+        self.under_way = {prefix for prefix in self.areas if prefix.startswith(_OF_VISITS)}
 
     def _merge(self, name: str, slot: Slot) -> Written:
         """Write a grown value whole again."""

@@ -22,9 +22,9 @@ from everstep.model.records import GUARDS, StepRecord
 from everstep.model.waits import SettledBy, WaitRow
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call
+from everstep.runtime.drive.midway import News
 from everstep.runtime.guards.breakers import Breakers
 from everstep.runtime.guards.shared_breakers import SharedBreakers
-from everstep.runtime.guards.spending import News
 from everstep.runtime.workers.backpressure import enduringly
 
 _TICK = Decimal("0.001")

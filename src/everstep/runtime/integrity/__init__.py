@@ -2,5 +2,5 @@
 `chain_check`, `keyframe_check` and `artifact_check`. `findings` are what can be wrong; `fallback` goes on
 before it.
 
-May import what `runtime` may, and of its rooms `drive`, `outage` and `travel`.
+May import what `runtime` may, and of its rooms `drive`, `outage`, `travel` and `waits`.
 """

@@ -28,7 +28,7 @@ class BlobCheck:
     @property
     def has_found(self) -> bool:
         """True if some artifact is not as it was written."""
-        return any(found is not None for found in self._known.values())
+        return bool(self._known) and any(found is not None for found in self._known.values())
 
     def is_bad(self, ref: ArtifactRef) -> bool:
         return self._known.get(ref.checksum) is not None

@@ -15,6 +15,7 @@ from everstep.codec.sealing import look_at, open_record
 from everstep.errors import EverstepError, IncompatibleVersion, KeyUnavailable, StateCorrupted
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord
+from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.integrity.artifact_check import BlobCheck
 from everstep.runtime.integrity.findings import Flaw, FlawKind
@@ -56,6 +57,10 @@ class Examined:
         self.status: Status | None = None
         self.flow: FlowAt | None = None
         self.adopted_at: int | None = None
+        self.records: list[CheckpointRecord] | None = None
+        """All that could be read, if someone wants them: they may be too many to keep."""
+        self.waits: list[WaitRow] | None = None
+        """What the store has of its waits, if they were compared."""
 
     def flaw(self, kind: FlawKind, message: str, sequence: int | None = None) -> None:
         if len(self.flaws) < MOST_FLAWS:
@@ -153,6 +158,7 @@ class Walk:
     async def _take(self, stored: StoredRecord) -> None:
         found, place = self.found, stored.sequence
         link = Link(self._row, stored, self._services.codecs)
+        where = link.where
         if place != self._places.newest + 1:
             self._break()
         if stored.is_stub:
@@ -160,7 +166,7 @@ class Walk:
             self._take_stub(stored)
             return
         try:
-            seen = glance(stored.body, link.where, stored.checkpoint_id)
+            seen = glance(stored.body, where, stored.checkpoint_id)
         except EverstepError as error:
             self._places.take(place, None)
             found.flaw(_unreadable(error), error.message, place)
@@ -170,12 +176,14 @@ class Walk:
             self._break()
             return
         self._places.take(place, seen.record.sequence)
+        if found.records is not None:
+            found.records.append(seen.record)
         is_proven = self._prove(link, seen)
         self._digest, self._last, self._after_stub = seen.digest, seen.record.sequence, False
         is_proven = self._compare(link, seen.record) and is_proven
         if not is_proven or seen.record.sequence != place:
             self._break()
-        opened = self._open(link, seen)
+        opened = self._open(link, where, seen)
         if opened is None:
             self._break()
             return
@@ -250,24 +258,24 @@ class Walk:
             found.flaw(FlawKind.ROW, f"{link.where} goes on from another checkpoint.", link.sequence)
         return True
 
-    def _open(self, link: Link, seen: Glance) -> OpenRecord | None:
+    def _open(self, link: Link, where: str, seen: Glance) -> OpenRecord | None:
         """Return a record with its values checked; if their key is not at hand, without."""
         found, codecs, run_id = self.found, self._services.codecs, self._row.run_id
         record = OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
         try:
-            return open_record(record, run_id, link.where, codecs)
+            return open_record(record, run_id, where, codecs)
         except KeyUnavailable as error:
             found.locked.append(link.sequence)
             found.locked_by[str(error.details.get("key_id"))] = None
         except EverstepError as error:
             kind = FlawKind.NEWER if isinstance(error, IncompatibleVersion) else FlawKind.VALUE
-            said = error.message if run_id in error.message else f"{link.where}: {error.message}"
+            said = error.message if run_id in error.message else f"{where}: {error.message}"
             found.flaw(kind, said, link.sequence)
             return None
         try:
-            return look_at(record, run_id, link.where, codecs)
+            return look_at(record, run_id, where, codecs)
         except EverstepError as error:
-            found.flaw(FlawKind.VALUE, f"{link.where}: {error.message}", link.sequence)
+            found.flaw(FlawKind.VALUE, f"{where}: {error.message}", link.sequence)
             return None
 
     async def _check_artifacts(self, link: Link, record: CheckpointRecord) -> None:

@@ -26,6 +26,7 @@ from everstep.runtime.run_ids import LONGEST
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.travel.fork import Edits, fork
+from everstep.runtime.waits.inbox import copy_untaken
 
 log = logging.getLogger("everstep")
 _HARMLESS = (Effects.PURE, Effects.READ_ONLY)
@@ -97,12 +98,14 @@ async def _fork(services: Services, runs: RestingRuns, row: RunRow, at: int) -> 
     there = await services.store.run(name)
     if there is None:
         made = await fork(services, runs.reader, row.run_id, at, _NOTHING, fork_id=name, keep_keys=True)
+        await copy_untaken(services, row.run_id, made.run_id, at)
         return made.run_id
     if (there.parent_run_id, there.forked_at) != (home.run_id, at):
         raise BadRequest(
             f"there is a run {name!r} that does not come from checkpoint {at} of run {row.run_id!r}.",
             fix=f"Fork it under another id: everstep fork {row.run_id} --at {at} --as ID",
         )
+    await copy_untaken(services, row.run_id, name, at)  # a crash may have come in between
     return name
 
 

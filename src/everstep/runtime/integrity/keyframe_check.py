@@ -39,14 +39,17 @@ def difference(folded: Rehydrated, record: CheckpointRecord, values: Values) -> 
         return "the state"
     made = snapshot(folded.state, ())
     for name in _FIELDS:
-        ours, theirs = _comparable(getattr(made, name)), _comparable(getattr(kept, name))
+        ours, theirs = getattr(made, name), getattr(kept, name)
+        if ours == theirs:
+            continue
+        ours, theirs = _comparable(ours), _comparable(theirs)
         if name == "nodes":
             theirs = {k: v for k, v in theirs.items() if k in ours or not _has_only_begun(k, v, made.scopes)}
         if ours != theirs:
             return _where(name, ours, theirs)
     if kept.task_count < made.task_count:
         return "task_count"
-    return _views(folded.state, record) or _values(folded.space, record, values)
+    return _views(folded.state, record) or value_difference(folded.space, record, values)
 
 
 def _views(state: RunState, record: CheckpointRecord) -> str:
@@ -111,7 +114,8 @@ def _where(name: str, ours: object, theirs: object) -> str:
     return name
 
 
-def _values(space: ValueSpace, record: CheckpointRecord, values: Values) -> str:
+def value_difference(space: ValueSpace, record: CheckpointRecord, values: Values) -> str:
+    """Return which value a keyframe has otherwise than the fold of what lies before it; empty if none."""
     assert record.state is not None
     kept = {w.name: w for w in record.state.values}
     ours = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from everstep.engine.scope import place_of
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow, WaitStatus
@@ -108,7 +109,10 @@ class Checking:
         if tell is not None:
             on_page = lambda done: tell(row.run_id, done, last)  # noqa: E731
         before = await self._before(row, shared[-1][0] if shared else None)
-        return await Walk(self._services, self._runs, row, before, self._blobs, on_page).to(last)
+        return await self._walk_along(row, before, on_page).to(last)
+
+    def _walk_along(self, row: RunRow, before: ChainBase, on_page: Callable[[int], object] | None) -> Walk:
+        return Walk(self._services, self._runs, row, before, self._blobs, on_page)
 
     async def _before(self, row: RunRow, parent: Examined | None) -> ChainBase:
         if row.forked_at is None:
@@ -175,11 +179,12 @@ class Checking:
 
     async def _check_waits(self, found: Examined, folded: Rehydrated) -> None:
         row = found.row
-        kept = {wait.wait_id: wait for wait in await self._waits(row.run_id)}
+        found.waits = await self._waits(row.run_id)
+        kept = {wait.wait_id: wait for wait in found.waits}
         if row.status in _WAITLESS:
             opened: dict[str, str] = {}
         else:
-            opened = {wait_id: scope.path_of(i) for wait_id, (scope, i) in folded.state.waits.items()}
+            opened = {wait_id: place_of(*place) for wait_id, place in folded.state.waits.items()}
         for wait_id, path in opened.items():
             wait = kept.get(wait_id)
             if wait is None:

@@ -170,7 +170,7 @@ async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> 
     while fork is None and (batch := _next_batch(waiting)):
         # A request to stop is handled by the next put; this is work that was done before.
         commits = [
-            msgspec.structs.replace(commit, ignores_signal=True, hurries=not is_patient) for commit in batch
+            msgspec.structs.replace(commit, answers_stop=True, hurries=not is_patient) for commit in batch
         ]
         put = partial(services.store.put, commits)
         verdicts = await (patiently(services.clock, put) if is_patient else put())
@@ -290,7 +290,7 @@ def _moved(commit: Commit, fork: str, sequence: int, base: str, body: bytes) -> 
         epoch=0,
         body=body,
         status=status,
-        ignores_signal=False,
+        answers_stop=False,
         waits=tuple(msgspec.structs.replace(wait, run_id=fork) for wait in commit.waits),
     )
 

@@ -22,7 +22,7 @@ from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
-from everstep.model.records import StepRecord
+from everstep.model.records import RESULT, StepRecord
 from everstep.model.shapes import shown
 from everstep.model.waits import SETTLE, SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
@@ -75,6 +75,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """How many chunks of its stream are kept; it goes on behind them."""
     cursor: str | None = None
     """The newest cursor of its stream."""
+    calls: tuple[str, ...] = ()
+    """Its durable calls that are recorded, such as `$search@1`: they are not made again."""
     asks: Literal["probe", "operator"] | None = None
     """Who is asked first what became of the call that was begun and never reported."""
     only_chooses: bool = False
@@ -149,6 +151,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_OFF = Durability(Mode.OFF)
+
+
 class _Due(NamedTuple):
     scope: Scope
     i: int
@@ -180,8 +185,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         services, runs = await ahead(services, runs, run_id)
         row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
-    over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
-    recorded = tuple(_recorded(state, is_over=True))
+    over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.stop_request is not None
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
@@ -192,8 +196,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         status=row.status,
         is_driven=_is_driven(services, row),
         compat=compat,
-        is_cancelling=row.signal is not None,
-        recorded=recorded,
+        is_cancelling=row.stop_request is not None,
         waits=() if over else waits,
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
@@ -201,8 +204,8 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         becomes_fork=not waiting.goes_on,
     )
     if over or compat.verdict is not Compatibility.CONTINUES:
-        return explained
-    again = {wait.wait_id for wait in waits if wait.outcome == "rerun"}
+        return msgspec.structs.replace(explained, recorded=tuple(_recorded(state, is_over=True)))
+    again = {wait.wait_id for wait in waits if wait.outcome == "rerun" or _goes_on_inside(wait)}
     remade = tuple(dict.fromkeys(_remade(state, space)))
     begins_at = _begin(row, flow, state, space)
     recorded = tuple(_recorded(state, remade, is_over=False))
@@ -214,6 +217,9 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
 
 def _awaited(row: WaitRow, state: RunState) -> Awaited:
     scope, i = state.waits.get(row.wait_id, (state, -1))
+    follow = sorted(scope.plan.graph[i]) if i >= 0 else ()
+    if RESULT in row.path and i >= 0:
+        follow = [i]  # the node itself, which is entered again
     return Awaited(
         wait_id=row.wait_id,
         path=row.path,
@@ -222,8 +228,13 @@ def _awaited(row: WaitRow, state: RunState) -> Awaited:
         due_at=row.due_at,
         outcome=_outcome(row),
         settled_by=row.settled_by,
-        then=tuple(scope.path_of(k) for k in sorted(scope.plan.graph[i])) if i >= 0 else (),
+        then=tuple(scope.path_of(k) for k in follow),
     )
+
+
+def _goes_on_inside(wait: Awaited) -> bool:
+    """True of a settled wait in the middle of a node, which is entered again."""
+    return RESULT in wait.path and wait.status is WaitStatus.SETTLED
 
 
 def _outcome(row: WaitRow) -> Literal["done", "rerun", "approved", "rejected"] | None:
@@ -298,10 +309,12 @@ async def _planned(
         if scope.attempts[i] or (i in scope.keys and i not in scope.plan.children)
     }
     # The same code as a resume finds out what starts first, on a copy and without listeners.
-    quiet = copy(services)
-    quiet.listener = None
+    quiet = services
+    if services.listener is not None:
+        quiet = copy(services)
+        quiet.listener = None
     identity = Identity(row.run_id, row.flow_id, row.flow_version, row.flow_hash, b"")
-    journal = Journal(quiet, identity, Durability(Mode.OFF), state, space)
+    journal = Journal(quiet, identity, _OFF, state, space)
     journal.key_run = key_run
     first = _Preview(RunContext(quiet, flow, journal, state, space)).first()
     known = {(due.scope.prefix, due.i) for due in first}
@@ -351,8 +364,10 @@ def _plan(due: _Due, state: RunState, key_run: str, *, may_have_started: bool) -
     key = scope.keys.get(i) if i not in scope.plan.children else None
     if key is None and node.idempotency_key == "auto":
         key = automatic_key(key_run, path if scope is state else state.path_of_keys(path), visit)
-    stream = scope.streams.get(i)
+    stream, units = scope.streams.get(i), scope.units.get(i)
+    calls = [n for n, u in units.at.items() if u.status is not Status.RETRYING] if units is not None else ()
     return Planned(
+        calls=tuple(calls),
         chunks=stream.chunks if stream is not None else 0,
         cursor=stream.cursor if stream is not None else None,
         path=path,

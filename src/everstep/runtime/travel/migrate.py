@@ -7,7 +7,6 @@ that is written as a keyframe. Everything before it stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -220,8 +219,9 @@ def _with_values(compat: Compat, state: RunState, space: ValueSpace) -> Compat:
     One that a node to come reads and that cannot be read as things are now, such as one of a class that lost
     a field, refuses it: no rule helps, for rules get values that were read.
     """
-    needed, others = _unreadable(state, space)
-    warnings = (*misfits(state, space), *(f"{error.message} No node to come reads it." for error in others))
+    read: dict[str, Any] = {}
+    needed, others = _unreadable(state, space, read)
+    warnings = (*misfits(state, read), *(f"{error.message} No node to come reads it." for error in others))
     if not needed:
         return msgspec.structs.replace(compat, warnings=warnings)
     return Compat(
@@ -236,8 +236,13 @@ def _with_values(compat: Compat, state: RunState, space: ValueSpace) -> Compat:
     )
 
 
-def _unreadable(state: RunState, space: ValueSpace) -> tuple[dict[str, EverstepError], list[EverstepError]]:
-    """Return what cannot be read of a run's values: those that it needs, by whole name, and the others."""
+def _unreadable(
+    state: RunState, space: ValueSpace, read: dict[str, Any]
+) -> tuple[dict[str, EverstepError], list[EverstepError]]:
+    """Return what cannot be read of a run's values: those that it needs, by whole name, and the others.
+
+    Those of flows that can, and are not too large to be looked at, are in `read` by whole name.
+    """
     reads: dict[str, set[str]] = {}
     for scope in state.scopes():  # outer ones come first
         reads[scope.prefix] = _reads_to_come(scope)
@@ -252,7 +257,9 @@ def _unreadable(state: RunState, space: ValueSpace) -> tuple[dict[str, EverstepE
             if slot.is_transient or slot.written.form in (ValueForm.TRANSIENT, ValueForm.DELETED):
                 continue
             try:
-                space.peek(name, prefix)
+                value = space.peek(name, prefix)
+                if prefix in reads and slot.written.size <= LOOKED_AT:
+                    read[prefix + name] = value
             except EverstepError as error:
                 # The arguments of a task, the chunks of a stream and what an item gave are read later.
                 if name in reads[prefix] if prefix in reads else not prefix.startswith(WAIT):
@@ -285,22 +292,24 @@ def _reads_to_come(scope: Scope) -> set[str]:
     return needed
 
 
-def misfits(state: RunState, space: ValueSpace) -> Iterator[str]:
-    """Yield which recorded values are not what a node that is still to come says it takes."""
+def misfits(state: RunState, read: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which recorded values are not what a node that is still to come says it takes.
+
+    `read` are those that can be read, by whole name; of the others a resume says why they cannot be.
+    """
     for scope in state.scopes():
-        area = space.areas.get(scope.prefix, {}) if not scope.is_hidden else {}
-        for i, node in enumerate(scope.plan.nodes) if area else ():
+        if scope.is_hidden:
+            continue
+        for i, node in enumerate(scope.plan.nodes):
             if scope.visits[i] and i not in scope.due and i not in scope.plan.looping:
                 continue
             for p in node.params:
-                slot = area.get(p.source)
-                if slot is None or p.hint is UNKNOWN or slot.is_transient or slot.written.size > LOOKED_AT:
+                if p.hint is UNKNOWN or (full := scope.prefix + p.source) not in read:
                     continue
-                with suppress(EverstepError):  # a resume says of what cannot be read why
-                    value = space.peek(p.source, scope.prefix)
-                    if not fits(value, p.hint):
-                        was, path = type(value).__name__, scope.path_of(i)
-                        yield f"{p.source!r} was recorded as {was}, but {path!r} wants {spell(p.hint)}."
+                value = read[full]
+                if not fits(value, p.hint):
+                    was, path = type(value).__name__, scope.path_of(i)
+                    yield f"{p.source!r} was recorded as {was}, but {path!r} wants {spell(p.hint)}."
 
 
 def _renaming(row: RunRow, flow: Flow, folded: Rehydrated) -> Renaming:

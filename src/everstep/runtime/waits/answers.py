@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from everstep.codec.chain import Codecs
 from everstep.codec.complaints import complaints, unasked
 from everstep.codec.notes import ANSWER, DETAILS, close_note, fired_note, look_at_wait, open_wait
 from everstep.errors import (
@@ -26,7 +27,19 @@ from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
 from everstep.model.shapes import understood
-from everstep.model.waits import SETTLE, UNSAID, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import (
+    LISTENING,
+    SETTLE,
+    SIGNAL_KIND,
+    UNSAID,
+    SettledBy,
+    TokenConfig,
+    WaitChange,
+    WaitRow,
+    WaitStatus,
+    signal_in,
+)
+from everstep.ports.events import Wanted
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.outage.outbox import drain, waits_here
 from everstep.runtime.outage.store_retry import patiently
@@ -42,6 +55,8 @@ MAX_ANSWER = 1024 * 1024
 
 _ACT = "act"
 """Where the details of a wait say who settled it."""
+_SENT = "sent"
+"""Where they say under which id the answer was sent, if it had one."""
 
 
 class Found(NamedTuple):
@@ -92,11 +107,23 @@ class Answers:
                 return Found(row, token_hash)
         return None
 
-    async def answer(self, token_or_id: str | None, answer: Any, act: Act | None = None) -> WaitRow:
-        """Check an answer and settle its wait with it, once; `act` says who gives it, and why."""
+    async def answer(
+        self, token_or_id: str | None, answer: Any, act: Act | None = None, *, sent_id: str | None = None
+    ) -> WaitRow:
+        """Check an answer and settle its wait with it, once; `act` says who gives it, and why.
+
+        Under which id it was sent is noted in the wait: `sent_as`.
+        """
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, token_hash, is_answer=True)
+        if row.kind in LISTENING:
+            raise BadRequest(
+                f"{row.path!r} waits for the {row.kind} {message_name(row)!r}, which is not answered.",
+                fix="Send it with host.send, or: everstep send"
+                if row.kind == SIGNAL_KIND
+                else "Publish it with host.publish, or: everstep publish",
+            )
         if answer is UNSAID:
             if row.kind != "timer":
                 raise AnswerInvalid(f"{row.path!r} was given no answer.", fix="Give one, if need be None.")
@@ -104,8 +131,10 @@ class Answers:
         codecs, details = self._services.codecs, None
         plain = open_wait(codecs, row)
         said, act = signed(plain, checked(plain, answer), act)
-        if act is not None:
-            noted = msgspec.json.encode({**msgspec.json.decode(plain.details), _ACT: act})
+        notes = {_ACT: act, _SENT: sent_id}
+        if any(note is not None for note in notes.values()):
+            said_of_it = {name: note for name, note in notes.items() if note is not None}
+            noted = msgspec.json.encode({**msgspec.json.decode(plain.details), **said_of_it})
             details = close_note(codecs, row.wait_id, DETAILS, noted)
         encoded = close_note(codecs, row.wait_id, ANSWER, said)
         return await self._settle(row, SettledBy.ANSWER, encoded, token_hash, details)
@@ -232,6 +261,12 @@ class Answers:
         return row
 
 
+def message_name(row: WaitRow) -> str:
+    """Return the name of the signal or event that a wait is for."""
+    wanted = Wanted.of(row.topic)
+    return wanted.name if wanted is not None else signal_in(row.topic) or ""
+
+
 def _is_over(row: WaitRow) -> bool:
     """True if its clock has settled it, perhaps just now in place of an answer, and its run is to go on."""
     return row.status is WaitStatus.SETTLED and row.settled_by is SettledBy.CLOCK
@@ -248,19 +283,25 @@ async def open_waits(store: CheckpointStore, run_id: str) -> list[WaitRow]:
             return [row for row in found if row.status is not WaitStatus.CLOSED]
 
 
-def checked(row: WaitRow, answer: Any) -> bytes:
-    """Return an answer as JSON, or raise `AnswerInvalid` if the wait asks for another shape."""
+def as_json(value: Any, what: str = "an answer") -> bytes:
+    """Return what is given to a run as JSON, or raise `AnswerInvalid`."""
     try:
-        plain = msgspec.to_builtins(answer, str_keys=True)
+        plain = msgspec.to_builtins(value, str_keys=True)
         json.dumps(plain, allow_nan=False)  # which would be null in what is kept
         encoded = msgspec.json.encode(plain)
-        plain = msgspec.json.decode(encoded)
     except (TypeError, ValueError, RecursionError) as error:
-        raise AnswerInvalid(f"an answer is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None
+        raise AnswerInvalid(f"{what} is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None
     if len(encoded) > MAX_ANSWER:
         raise AnswerInvalid(
-            f"an answer of {len(encoded):,} bytes is too large.", fix="Send a reference instead."
+            f"{what} of {len(encoded):,} bytes is too large.", fix="Send a reference instead."
         )
+    return encoded
+
+
+def checked(row: WaitRow, answer: Any) -> bytes:
+    """Return an answer as JSON, or raise `AnswerInvalid` if the wait asks for another shape."""
+    encoded = as_json(answer)
+    plain = msgspec.json.decode(encoded)
     details = msgspec.json.decode(row.details)
     schema = details.get("schema")
     _check_kept(row.path, answer, plain, schema)
@@ -301,6 +342,12 @@ def signed(row: WaitRow, answer: bytes, act: Act | None) -> tuple[bytes, Act | N
             said[what] = own or given
     act = msgspec.structs.replace(act, by=act.by or (name or "").strip(), comment=act.comment or why or "")
     return msgspec.json.encode(said), act_of(act.by, act.comment, act.how)
+
+
+def sent_as(codecs: Codecs, row: WaitRow) -> str | None:
+    """Return the id under which the answer of a wait was sent; none if it had none, or cannot be read."""
+    sent = msgspec.json.decode(look_at_wait(codecs, row).details).get(_SENT)
+    return sent if isinstance(sent, str) else None
 
 
 def who_settled(row: WaitRow) -> Act | None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any, get_args, get_origin
 
 import msgspec
 
-from everstep.codec.notes import DETAILS, close_note, open_settled, sealed_due
+from everstep.codec.notes import DETAILS, Message, close_note, message_of, open_settled, sealed_due
 from everstep.codec.schema import schema_of, shaped
-from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
+from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted
 from everstep.graph.author.guards import BUDGET, GuardWait
 from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, Wait
@@ -23,9 +22,17 @@ from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
-from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
-from everstep.model.records import WAIT, StepRecord
-from everstep.model.waits import SETTLE, SettledBy, WaitOpened, WaitRow
+from everstep.model.records import WAIT, visit_path
+from everstep.model.waits import (
+    EVENT_KIND,
+    LISTENING,
+    SETTLE,
+    SIGNAL_KIND,
+    WaitOpened,
+    WaitRow,
+    topic_of_signal,
+)
+from everstep.ports.events import Wanted, fields_of, wanted_by
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked
@@ -35,6 +42,9 @@ from everstep.runtime.guards.budgets import take_answer
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.waits.answers import who_settled
+from everstep.runtime.waits.inbox import check_has_inbox, checked_name
+from everstep.runtime.waits.publish import check_has_events
+from everstep.runtime.waits.settled import answer_type_of, output_of, settlement_of, too_late
 from everstep.runtime.waits.tokens import hash_of
 
 log = logging.getLogger("everstep")
@@ -77,6 +87,10 @@ class DriveWaits:
         self._looked: float | None = None
         self._taken: set[str] = set()
         """Waits whose answers were taken in."""
+        self._journal = run.journal
+        waiting = (scope.waiting[i].wait for scope, i in run.state.waits.values())
+        if any(wait is not None and wait.kind in LISTENING for wait in waiting):
+            run.journal.listens = True
 
     @property
     def looks_every(self) -> float:
@@ -91,11 +105,13 @@ class DriveWaits:
         What it did to the channel before counts already.
         """
         before = len(self.opened)
-        done = draft_asked(call, self._space, self._state, desk) if call.context is not None else ()
+        is_left = call.units is not None and call.units.is_left
+        is_done = call.context is not None and not is_left  # else it is done when the node is entered again
+        done = draft_asked(call, self._space, self._state, desk) if is_done else ()
         try:
             if call.error is not None:
                 return ()
-            if call.queued or (call.context is not None and call.context.ends):
+            if call.queued or (is_done and call.context is not None and call.context.ends):
                 raise BadRequest(
                     f"{call.path!r} waits, and asks for tasks or for the end of its flow.",
                     fix="Ask for that in a node that follows it.",
@@ -117,32 +133,49 @@ class DriveWaits:
         for alias in wait.notified:
             self._services.notifiers.of(alias)
         guard = wait.guard if isinstance(wait, GuardWait) else ""
-        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, scheduler, guard)
+        asking = call.units.leaving[1] if call.waits_at and not guard else call.node
+        opened = WaitOpened(
+            self._services.ids.new_id(), wait.kind, due_at, scheduler, guard, "" if guard else call.waits_at
+        )
+        path, visit = call.path, call.visit
+        if opened.unit:
+            name, _, occurrence = opened.unit.rpartition("@")
+            path, visit = f"{visit_path(path, visit)}/{name}", int(occurrence)
         token = None
-        if wait.kind not in ("timer", SETTLE):
+        if wait.kind not in ("timer", SETTLE, *LISTENING):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
+        details = details_of(asking, wait, is_inside=bool(opened.unit))
         ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
+        topic = self._topic(wait) if wait.kind in LISTENING else None
         self.opened.append(
             WaitRow(
                 wait_id=opened.wait_id,
                 run_id=self._run_id,
                 flow_id=self._flow,
-                path=call.path,
-                visit=call.visit,
+                path=path,
+                visit=visit,
                 kind=wait.kind,
                 opened_at=now,
-                details=close_note(
-                    codecs, opened.wait_id, DETAILS, sealed_due(codecs, details_of(call.node, wait), due_at)
-                ),
+                details=close_note(codecs, opened.wait_id, DETAILS, sealed_due(codecs, details, due_at)),
                 due_at=due_at,
                 scheduler=scheduler,
                 notifies=bool(wait.notified),
                 token_hash=hash_of(token) if token is not None else None,
                 token_expires_at=now + ttl if ttl is not None else None,
                 single_use=wait.single_use,
+                topic=topic,
             )
         )
         return opened
+
+    def _topic(self, wait: Wait) -> str:
+        """Return what a wait listens for."""
+        self._journal.listens = True
+        if wait.kind == EVENT_KIND:
+            check_has_events(self._services)
+            return wanted_by(checked_name(wait.event, of="an event"), wait.match or {}).topic
+        check_has_inbox(self._services)
+        return topic_of_signal(checked_name(wait.signal))
 
     def _due_at(self, call: Call, wait: Wait, now: datetime) -> datetime | None:
         if wait.timeout is not None and wait.until is not None:
@@ -226,6 +259,9 @@ class DriveWaits:
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.act = who_settled(row)
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
+        message = message_of(row)
+        if message is not None and row.kind == EVENT_KIND:
+            _check_event(row, message)
         try:
             if step.wait is not None and step.wait.guard:
                 take_answer(call, row, step.wait.guard, self._state.books, now)
@@ -233,45 +269,21 @@ class DriveWaits:
                 call.started_at = now  # how long its effect took is unknown
                 _settle(call, row)
             else:
-                call.returned = self._output(row, step, node, now + self._services.time.ahead)
+                if message is not None:
+                    call.message = message.id if row.kind == SIGNAL_KIND else ""
+                    call.act = message.act
+                settled = settlement_of(row, now + self._services.time.ahead, message)
+                asked = self._space.peek("request", f"{WAIT}{row.wait_id}/")
+                if step.wait is not None and step.wait.unit:
+                    call.settled, call.late = settled, too_late(settled, asked, step.path)
+                else:
+                    call.returned = output_of(settled, asked, step.path, answer_type_of(node))
         except EverstepError as error:
             call.error = error
         except (KeyError, TypeError, AttributeError) as error:
             # It was checked when it was given, so it is not what was given.
             raise StateCorrupted(f"the answer of wait {row.wait_id} was altered: {error!r}.") from error
         return call
-
-    def _output(self, row: WaitRow, step: StepRecord, node: Node, now: datetime) -> Any:
-        """Return what a settled wait gives its node."""
-        asked: dict[str, Any] = self._space.peek("request", f"{WAIT}{row.wait_id}/")
-        settled_at = row.settled_at or now
-        if row.kind == "timer":
-            due = row.due_at or settled_at
-            drift = (
-                max(0, round((now - due).total_seconds() * 1000)) if row.settled_by is SettledBy.CLOCK else 0
-            )
-            return TimerOutput(asked.get("payload"), now, drift)
-        if row.settled_by is SettledBy.CLOCK:
-            return self._too_late(row, asked, step, settled_at)
-        answer = msgspec.json.decode(row.answer or b"null")
-        if row.kind == "approval":
-            return ApprovalOutput(
-                answer["approved"], answer.get("approver"), answer.get("comment"), settled_at
-            )
-        if answer_type_of(node) is not None:
-            answer = shaped(answer, answer_type_of(node))
-        return CallbackOutput(answer, settled_at) if row.kind == "callback" else answer
-
-    def _too_late(self, row: WaitRow, asked: dict[str, Any], step: StepRecord, at: datetime) -> Any:
-        if row.kind == "approval":
-            return ApprovalOutput(False, None, "timed out", at)
-        if "default" in asked:
-            return CallbackOutput(asked["default"], at) if row.kind == "callback" else asked["default"]
-        until = row.due_at.isoformat(timespec="seconds") if row.due_at is not None else "its time was over"
-        raise WaitTimeout(
-            f"{step.path!r} waited until {until}, and no answer came.",
-            fix="Resume the run to ask again, or declare a default= answer.",
-        )
 
 
 def _settle(call: Call, row: WaitRow) -> None:
@@ -288,19 +300,14 @@ def _settle(call: Call, row: WaitRow) -> None:
             call.error = error
 
 
-def answer_type_of(node: Node) -> Any:
-    """Return what an answer to this node's wait must be, or none if anything will do."""
-    if node.answer_type is not None:
-        return node.answer_type
-    if node.is_built_in or node.returns is UNKNOWN or node.returns in (Wait, None, type(None), Any):
-        return None
-    members = get_args(node.returns)
-    if Wait in members:
-        return reduce(or_, (m for m in members if m is not Wait))
-    return node.returns
+def _check_event(row: WaitRow, message: Message) -> None:
+    """Raise unless an event is one that the wait is for: any that was published could be put in its place."""
+    wanted, has = Wanted.of(row.topic), fields_of(message.value)
+    if wanted is None or wanted.name != message.name or not wanted.hashes.items() <= has.items():
+        raise StateCorrupted(f"wait {row.wait_id} was settled with an event that it is not for.")
 
 
-def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
+def schema_for(node: Node, wait: Wait, *, is_inside: bool = False) -> dict[str, Any] | None:
     """Return the JSON Schema of an answer, or none if anything will do."""
     if wait.kind == "timer":
         return None
@@ -312,7 +319,7 @@ def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
         return {"oneOf": [_one("done", result), _one("rerun", {"const": True})], **parts}
     if wait.options is not None:
         return {"enum": _plain(list(wait.options))}
-    kind = answer_type_of(node)
+    kind = answer_type_of(node, is_inside=is_inside)
     return schema_of(kind) if kind is not None else None
 
 
@@ -340,10 +347,10 @@ def _has_known_result(node: Node) -> bool:
     )
 
 
-def details_of(node: Node, wait: Wait) -> bytes:
+def details_of(node: Node, wait: Wait, *, is_inside: bool = False) -> bytes:
     """Return what a store keeps beside a wait, for listing and answering it."""
     known = {name: _plain(given) for name, given in wait.said(IN_ROW).items()}
-    known |= {"schema": schema_for(node, wait), "identifier": node.identifier}
+    known |= {"schema": schema_for(node, wait, is_inside=is_inside), "identifier": node.identifier}
     return msgspec.json.encode({name: kept for name, kept in known.items() if kept not in (None, "", [], {})})
 
 
@@ -360,4 +367,4 @@ def _spelled(value: Any) -> Any:
     return dump(mode="json") if callable(dump) else repr(value)
 
 
-__all__ = ["APPROVAL", "NO_DEFAULT", "DriveWaits", "answer_type_of", "details_of", "schema_for"]
+__all__ = ["APPROVAL", "NO_DEFAULT", "DriveWaits", "details_of", "schema_for"]

@@ -14,7 +14,7 @@ from everstep.engine.leases import beside
 from everstep.errors import EverstepError, LeaseConflict
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
-from everstep.ports.store import CheckpointStore, ResumingStore, TakenUp
+from everstep.ports.store import CheckpointStore, TakenUp, is_resuming
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
@@ -54,7 +54,7 @@ async def take_up(
     `known` is the lease that it had when it was looked at: whose owner is gone by now is not asked about.
     """
     store = services.store
-    ask = partial(store.take_up if isinstance(store, ResumingStore) else partial(_lease_alone, store), run_id)
+    ask = partial(store.take_up if is_resuming(store) else partial(_lease_alone, store), run_id)
     return await _owned(services, keeper, run_id, durability, ask, known, waits=waits, on_wait=on_wait)
 
 

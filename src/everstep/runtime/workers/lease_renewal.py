@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +28,8 @@ GRACE = 30.0
 """Seconds that runs under way have to end or halt when a worker is stopped."""
 IDLE = 10.0
 """Seconds between two looks while nothing is due."""
+GLANCE = 1.0
+"""Seconds between two looks whether an event loop that is to answer still runs."""
 
 
 class Stoppable(Protocol):
@@ -41,6 +44,8 @@ class _Held:
         self.ttl = ttl
         self.drive: Stoppable | None = drive
         """None once it has ended, and only threads are left of it."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where its drive runs, and where it is renewed if its store has only calls to await."""
         self.threads: Sequence[Future[None]] = ()
         self.outlives_store = False
         self.renewed = now
@@ -102,8 +107,9 @@ class Beat:
 class LeaseKeeper:
     """Renews every lease at half its time, and stops the drive of one that is lost."""
 
-    def __init__(self, store: CheckpointStore, system: System) -> None:
+    def __init__(self, store: CheckpointStore, blocking: BlockingStore | None, system: System) -> None:
         self._store = store
+        self._blocking = blocking
         self._system = system
         self._clock = system.clock
         self._held: dict[str, _Held] = {}
@@ -118,7 +124,8 @@ class LeaseKeeper:
         self._thread: Thread | None = None
         self._wakes_at = 0.0
         self._is_closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lent: asyncio.AbstractEventLoop | None = None
+        """The event loop on which the host is being closed."""
 
     def keep(self, lease: Lease, ttl: timedelta, asked: float | None = None) -> None:
         """Begin to renew the lease of a run that was claimed, whenever its drive begins.
@@ -129,6 +136,8 @@ class LeaseKeeper:
             if self._kept(lease) is None:
                 since = self._clock.monotonic() if asked is None else asked
                 self._held[lease.owner] = held = _Held(lease, ttl, _NotYet(), since)
+                if self._blocking is None:
+                    held.loop = asyncio.get_running_loop()
                 self._awake(held.due)
 
     def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:
@@ -142,6 +151,8 @@ class LeaseKeeper:
                 held = self._held[lease.owner] = _Held(lease, ttl, drive, self._clock.monotonic())
             before, held.drive = held.drive, drive
             held.ttl, held.outlives_store = ttl, outlives_store
+            if self._blocking is None:
+                held.loop = asyncio.get_running_loop()
             if isinstance(before, _NotYet) and before.reason is not None:
                 drive.stop(before.reason)
             else:
@@ -163,7 +174,6 @@ class LeaseKeeper:
 
     def _awake(self, due: float) -> None:
         if self._thread is None:
-            self._loop = asyncio.get_running_loop()
             self._thread = self._system.spawn(self._work, "everstep-leases")
         elif due < self._wakes_at:
             self._changed.notify()
@@ -236,6 +246,10 @@ class LeaseKeeper:
         with self._changed:
             self._left_behind.pop(run_id, None)
 
+    def lend(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the store be asked on this event loop, if none runs that a drive has left behind."""
+        self._lent = loop
+
     @property
     def lingers(self) -> bool:
         """True if it keeps a lease for threads of a drive that has ended."""
@@ -246,6 +260,14 @@ class LeaseKeeper:
     def is_busy(self) -> bool:
         """True if this host drives a run."""
         return bool(self._held)
+
+    def nudge_all(self) -> None:
+        """Let every drive look for answers soon."""
+        with self._changed:
+            drives = [held.drive for held in self._held.values() if held.drive is not None]
+        for drive in drives:
+            if drive is not None:
+                drive.nudge()
 
     def drive_of(self, run_id: str) -> Stoppable | None:
         """Return the drive of a run that this host drives, or is about to."""
@@ -285,18 +307,18 @@ class LeaseKeeper:
                     continue
             for held in over:
                 self._give_back(held)
-            for ttl in {held.ttl for held in due}:
-                self._renew([held for held in due if held.ttl == ttl], ttl)
+            for group in dict.fromkeys((held.ttl, held.loop) for held in due):
+                self._renew([held for held in due if (held.ttl, held.loop) == group], group[0])
             for beat in beats:
                 beat.do(now)
 
     def _give_back(self, held: _Held) -> None:
         self.drop(held.lease)
         try:
-            if isinstance(self._store, BlockingStore):
-                self._store.release_blocking(held.lease)
+            if self._blocking is not None:
+                self._blocking.release_blocking(held.lease)
             else:
-                self._on_loop(self._store.release_lease(held.lease))
+                self._on_loop(held.loop, partial(self._store.release_lease, held.lease))
         except Exception as error:
             log.warning("lease release failed: run %r: %s", held.lease.run_id, error)
             self.leave_behind(held.lease.run_id, held.lease.owner)
@@ -317,6 +339,8 @@ class LeaseKeeper:
             self._judge(held, started, outcome)
 
     def _failed(self, held: _Held, error: EverstepError) -> None:
+        if self._kept(held.lease) is not held:
+            return  # its drive has ended meanwhile
         span = held.ttl.total_seconds()
         held.due = self._clock.monotonic() + min(span / 10, 5.0)
         if not self._is_troubled:
@@ -329,7 +353,7 @@ class LeaseKeeper:
     def _judge(self, held: _Held, asked: float, outcome: Lease | Verdict) -> None:
         if isinstance(outcome, Lease):
             held.lease, held.renewed, held.due = outcome, asked, asked + held.ttl.total_seconds() / 2
-        elif outcome is Verdict.SIGNALLED:
+        elif outcome is Verdict.STOP_REQUESTED:
             self._stop(held, RunCancelled(f"run {held.lease.run_id!r} was cancelled."))
         else:
             self._stop(held, LeaseLost(f"run {held.lease.run_id!r} was taken over by another process."))
@@ -344,19 +368,35 @@ class LeaseKeeper:
 
     def _ask(self, some: Sequence[_Held], ttl: timedelta) -> Sequence[Lease | Verdict]:
         leases = [self._longer(held) for held in some]
-        if isinstance(self._store, BlockingStore):
-            return self._store.renew_blocking(leases, ttl)
-        return self._on_loop(self._store.renew(leases, ttl))
+        if self._blocking is not None:
+            return self._blocking.renew_blocking(leases, ttl)
+        return self._on_loop(some[0].loop, partial(self._store.renew, leases, ttl))
 
-    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
+    def _on_loop(self, own: asyncio.AbstractEventLoop | None, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask on the event loop of a drive, or on another that runs if that has stopped."""
+        loop = self._running(own)
+        work = ask()
         try:
-            done = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError as error:  # the loop is closed, and with it the host
+            done = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError as error:  # it was closed a moment ago
             work.close()
-            raise StoreUnavailable("the host that had the store is closed.") from error
-        self._system.wait_for([done])
+            raise _unasked() from error
+        answered = self._system.event()
+        done.add_done_callback(lambda _: answered.set())
+        while not answered.wait(GLANCE):
+            if not loop.is_running():  # it may never go on, and others wait for this thread
+                done.cancel()
+        if done.cancelled():
+            raise _unasked()
         return done.result()
+
+    def _running(self, own: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+        with self._changed:
+            loops = [own, *(held.loop for held in self._held.values()), self._lent]
+        for loop in loops:
+            if loop is not None and loop.is_running():
+                return loop
+        raise _unasked()
 
     def _stop(self, held: _Held, reason: EverstepError) -> None:
         with self._changed:
@@ -367,3 +407,7 @@ class LeaseKeeper:
             self._held.pop(held.lease.owner, None)
         if held.drive is not None:
             held.drive.stop(reason)
+
+
+def _unasked() -> StoreUnavailable:
+    return StoreUnavailable("no event loop of this host runs on which the store could be asked.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -342,8 +343,15 @@ def test_a_run_that_halts_while_the_store_is_away_says_what_it_waits_for(place: 
 
 
 def test_another_process_of_the_machine_answers_what_waits_here_by_bringing_it_first(place: Place) -> None:
-    place.breaks = DOWN
-    flow = place.flow("best_effort", wait.approval("ok", context="a"), wait.approval("early"))
+    opened_early: list[str] = []
+
+    def cut_after_early(commits: Sequence[Commit]) -> None:
+        if opened_early:
+            place.store.fails_with = DOWN
+        opened_early.extend(w.path for commit in commits for w in commit.waits if w.path == "early")
+
+    place.store.on_put = cut_after_early
+    flow = place.flow("best_effort", wait.approval("ok", context="c"), wait.approval("early"))
     with place.host() as host:
         early, opened = host.run(flow, {"x": 1}, run_id="A").waits
         assert (early.node, opened.node) == ("early", "ok")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Durability, Flow, Host, node
+from everstep import END, Chunk, Context, Durability, Flow, Host, ifelse, node
 from everstep.errors import StoreUnavailable
 from everstep.graph.author.node import Node
 from everstep.model.records import ArtifactRef
@@ -29,6 +29,8 @@ class FlakyBlobs:
         self._clock = clock
         self._back_at = clock.now()
         self.refused = 0
+        self.reads_left = 0
+        """How often it can be read although it is away: as if it went only then."""
         self.takes = True
         """False if it refuses to be written to as well."""
 
@@ -41,7 +43,10 @@ class FlakyBlobs:
         return self._blobs.put_checkpoint_blob(header, data, **about)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        self._reach()
+        if self.reads_left and self._clock.now() < self._back_at:
+            self.reads_left -= 1
+        else:
+            self._reach()
         return self._blobs.get_checkpoint_blob(ref)
 
     def _reach(self) -> None:
@@ -275,3 +280,162 @@ def test_what_an_atomic_item_gave_and_could_not_be_kept_is_no_failure_of_the_ite
         assert host.info("A").status == "running"
         place.blobs.leave(0)
         assert host.resume("A", flow)["b"] == [LONG, LONG]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1000.0])
+def test_what_an_atomic_item_gave_is_held_until_it_can_be_kept(place: Place, seconds: float) -> None:
+    """A worker threw it away, and made the effect again."""
+
+    @node(output="b", effects="effectful", idempotency_key="auto")
+    def gives(x: int) -> str:
+        place.note(str(x))
+        place.cut()
+        return LONG
+
+    place.away, place.blobs.takes = seconds, False
+    items = Flow("inner", [gives]).as_node(name="items", durability="atomic").lift("b")
+    flow = Flow("f", [items.map_over("x")], durability=ASIDE)
+    with place.host() as host:
+        if seconds < 30:
+            host.run(flow, {"x": [1, 2]}, run_id="A")
+        else:
+            host.start(flow, {"x": [1, 2]}, run_id="A")
+            host.work([flow], until_idle=True)
+        assert host.info("A").status == "completed"
+        assert host.state("A")["b"] == [LONG, LONG]
+    assert place.blobs.refused > 0
+    assert sorted(place.ran) == ["1", "2"]
+
+
+# -- what maps go over, what the channel adds up, what streams have yielded --------------------------------
+
+
+def mapped(place: Place) -> Flow:
+    @node(output="x")
+    def lists(n: int) -> list[str]:
+        place.cut()
+        return [f"{LONG}{k}" for k in range(n)]
+
+    @node(output="b")
+    def item(x: str) -> str:
+        place.note(x[-1])
+        return x[-1]
+
+    return Flow("f", [lists, item.map_over("x")], durability=ASIDE)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_what_a_map_goes_over_is_waited_for(place: Place, after: int) -> None:
+    """It is read when the map is opened, and when its items are."""
+    place.away, place.blobs.reads_left = 1.0, after
+    with place.host() as host:
+        result = host.run(mapped(place), {"n": 3}, run_id="A")
+        place.blobs.leave(0)
+        assert result["b"] == ["0", "1", "2"]
+        opened = [s for c in host.history("A") for s in c.steps if s.path == "item" and s.status == "running"]
+    assert place.blobs.refused > 0
+    assert sorted(place.ran) == ["0", "1", "2"]
+    assert len(opened) == 1
+
+
+def test_a_host_gives_up_on_what_a_map_goes_over_and_a_resume_waits_for_it(place: Place) -> None:
+    @node(output="b")
+    def item(x: str) -> str:
+        place.note(x[-1])
+        if x[-1] == "1" and len(place.ran) == 2:
+            raise KeyboardInterrupt
+        return x[-1]
+
+    flow = Flow("f", [item.map_over("x", max_concurrency=1)], durability=ASIDE)
+    with place.host() as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, {"x": [f"{LONG}{k}" for k in range(3)]}, run_id="A")
+        assert place.ran == ["0", "1"]
+        place.blobs.leave(100)
+        with pytest.raises(StoreUnavailable, match="the line is cut"):
+            host.resume("A", flow)
+        place.blobs.leave(1)
+        assert host.resume("A", flow)["b"] == ["0", "1", "2"]
+    assert place.ran == ["0", "1", "1", "2"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", ["add", "prepend", "append"])
+def test_a_change_of_the_channel_is_waited_for_wherever_the_value_before_it_is_read(
+    place: Place, kind: str, after: int
+) -> None:
+    @node(output="b")
+    def changes(x: int, ctx: Context) -> int:
+        place.note("changes")
+        if kind == "add":
+            ctx.channel.atomic_add("number", 1)
+        else:
+            getattr(ctx.channel, kind)("texts", "more")
+        place.cut()
+        return 1
+
+    place.away, place.blobs.reads_left = 1.0, after
+    flow = Flow("f", [changes], durability=ASIDE)
+    with place.host() as host:
+        result = host.run(flow, {"x": 1}, run_id="A", channel={"texts": [LONG], "number": 10**40})
+        place.blobs.leave(0)
+        found = {"add": [LONG], "append": [LONG, "more"], "prepend": ["more", LONG]}[kind]
+        assert result.channel == {"texts": found, "number": 10**40 + (kind == "add")}
+    assert place.ran == ["changes"]
+
+
+def test_chunks_that_were_moved_aside_are_waited_for_when_a_stream_goes_on(place: Place) -> None:
+    @node(output="b", replayable=True, keep_every=1)
+    def stream(x: int, ctx: Context) -> Any:
+        for k in range(int(ctx.cursor or 0), 40):
+            place.note(str(k))
+            if k == 35 and place.ran.count("35") == 1:
+                raise KeyboardInterrupt
+            yield Chunk(f"{k} " + "x" * 1000, str(k + 1))
+
+    @node(output="c")
+    def second(x: int) -> int:
+        return x
+
+    flow = Flow("f", [stream], durability=ASIDE)
+    with place.host() as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, {"x": 1}, run_id="A")
+        newer = Flow("f", [stream, second], durability=ASIDE)
+        host.versions.migrate("A", newer)  # which writes the chunks whole, and so aside
+        place.blobs.leave(1)
+        result = host.resume("A", newer)
+        place.blobs.leave(0)
+        assert len(result["b"]) == 40
+    assert place.blobs.refused > 0
+    assert place.ran == [str(k) for k in (*range(36), *range(35, 40))]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_keyframe_waits_for_a_value_that_it_writes_whole(place: Place, is_async: bool) -> None:
+    def grow(n: int, ctx: Context) -> int:
+        if n == 0:
+            ctx.channel.append("texts", "more")
+        if n == 1:
+            place.cut()
+        place.note(str(n))
+        return n + 1
+
+    async def grow_later(n: int, ctx: Context) -> int:
+        return grow(n, ctx)
+
+    @ifelse(when_true=END, when_false="grow")
+    def is_enough(n: int) -> bool:
+        return n >= 100
+
+    place.away = 1.0
+    make = node(name="grow", output="n")
+    growing = make(grow_later) if is_async else make(grow)
+    flow = Flow("f", [growing, is_enough], entry="grow", durability=Durability("strong", blob_threshold=200))
+    with place.host() as host:
+        result = host.run(flow, {"n": 0}, run_id="A", channel={"texts": [LONG * 10]})
+        place.blobs.leave(0)
+        assert result.channel["texts"] == [LONG * 10, "more"]
+        assert any(record.keyframe for record in host.history("A"))
+    assert place.blobs.refused > 0
+    assert place.ran == [str(n) for n in range(100)]

@@ -14,7 +14,7 @@ from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict
 from everstep.graph.author.node import Node
-from everstep.ports.store import Signal
+from everstep.ports.store import StopRequest
 
 pytestmark = pytest.mark.servers
 
@@ -315,7 +315,7 @@ def test_a_worker_leaves_a_refused_run_alone_and_says_why_once(
 def test_a_cancelled_run_of_an_older_version_ends_without_going_over(host: Host, by: str) -> None:
     halts = Flow("f", [wait.approval("ask")], durability="strong")
     host.run(halts, run_id="r")
-    host._lanes.call(lambda opened: opened._services.store.signal("r", Signal.CANCEL))
+    host._lanes.call(lambda opened: opened._services.store.request_stop("r", StopRequest.CANCEL))
     changed = Flow("f", [wait.approval("ask"), count], durability="strong")
     if by == "worker":
         works(host, changed)

@@ -11,7 +11,7 @@ import pytest
 from everstep import AsyncHost, Flow, Host, Retry, node, wait
 from everstep.cli.commands.travel.explain import write
 from everstep.engine.keys import automatic_key
-from everstep.ports.store import Signal
+from everstep.ports.store import StopRequest
 from everstep.results import Event
 from everstep.testing.clock import ManualClock
 
@@ -166,7 +166,7 @@ def test_a_changed_flow_is_explained_as_it_would_go_on(host: Host) -> None:
 
 def test_a_run_that_is_being_cancelled_only_ends(host: Host) -> None:
     begun(host)
-    host._lanes.call(lambda opened: opened._services.store.signal("r", Signal.CANCEL))
+    host._lanes.call(lambda opened: opened._services.store.request_stop("r", StopRequest.CANCEL))
     told = host.explain("r", FLOW)
     assert (told.is_cancelling, told.starts, told.pending, told.may_repeat) == (True, (), (), ())
     assert host.resume("r", FLOW).status == "cancelled"

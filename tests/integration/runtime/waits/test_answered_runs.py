@@ -16,7 +16,7 @@ from everstep.errors import EverstepError, LeaseConflict, RunErased, RunNotFound
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import Signal
+from everstep.ports.store import StopRequest
 from everstep.registry import open_store
 from everstep.runtime.stay import LOOK
 from everstep.runtime.system import SystemClock
@@ -78,7 +78,7 @@ def test_a_worker_ends_a_halted_run_whose_canceller_died(url: str) -> None:
         opened = open_store(url, SystemClock())
         async with AsyncHost(opened) as host:
             wait_id = (await host.run(flow, run_id="run")).waits[0].id
-            await opened.store.signal("run", Signal.CANCEL)
+            await opened.store.request_stop("run", StopRequest.CANCEL)
             stats = await asyncio.wait_for(host.work([flow], until_idle=True), PATIENCE)
             return stats, (await host.info("run")).status, (await host.wait(wait_id)).status
 
@@ -98,7 +98,7 @@ def test_a_run_that_is_cancelled_while_its_owner_finds_no_answer_ends(url: str) 
 
             async def cancel_first(lease: Lease) -> None:
                 # As another process does that cannot claim the run now.
-                await opened.store.signal("run", Signal.CANCEL)
+                await opened.store.request_stop("run", StopRequest.CANCEL)
                 await release(lease)
 
             opened.store.release_lease = cancel_first  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
+from everstep.ports.store import BlockingStore
 from everstep.registry import open_store
 from everstep.runtime.system import RealSystem
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
@@ -29,7 +30,8 @@ def test_a_drive_that_lost_its_run_does_not_end_the_lease_of_the_next_one_here()
     opened = open_store("memory:", clock)
     client = Client(StoreKit(lambda: opened, clock, opened.store.capabilities))
     first_lease = client.admit("run").lease()
-    keeper, first, second = LeaseKeeper(opened.store, RealSystem(clock)), Stopped(), Stopped()
+    assert isinstance(opened.store, BlockingStore)
+    keeper, first, second = LeaseKeeper(opened.store, opened.store, RealSystem(clock)), Stopped(), Stopped()
 
     async def drive_twice() -> Lease:
         keeper.hold(first_lease, TTL, first)

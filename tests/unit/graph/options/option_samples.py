@@ -287,6 +287,12 @@ def told(act: Callable[[Life, Context], Any], **options: Any) -> Sample:
     return Sample(lambda life: Part([work(life, lambda ctx: act(life, ctx), **options)]))
 
 
+def inside(act: Callable[[Life, Context], Any]) -> Sample:
+    """Return a node that waits in the middle."""
+    sample = told(act, halts=True)
+    return sample._replace(modes=("partial", "strong", "interval", "before_effects"))
+
+
 def rounds(life: Life, ctx: Context) -> None:
     life.tell("visit", ctx.visit)
 
@@ -453,6 +459,7 @@ FLOW: dict[tuple[str, str], Sample] = {
     ("max_steps", ""): Sample(lambda life: round_and_round(life), flow={"max_steps": 5}, ends=True),
     ("max_visits", ""): Sample(lambda life: round_and_round(life), flow={"max_visits": 2}, ends=True),
     ("max_concurrency", ""): Sample(wide, flow={"max_concurrency": 1}),
+    ("inbox", ""): Sample(plain, flow={"inbox": {"x": "replace"}}),
     ("registry", ""): Sample(
         lambda life: Part([work(life, identifier="shop.work")]), flow={"registry": REGISTRY}
     ),
@@ -502,6 +509,9 @@ WAIT: dict[tuple[str, str], Sample] = {
     ("options", ""): waiting(lambda: wait.question("work", options=["a", "b"])),
     ("scheduler", ""): waiting(lambda: wait.timer("work", duration="1h", scheduler="elsewhere")),
     ("notify", ""): waiting(lambda: wait.approval("work", notify="desk")),
+    ("signal", ""): waiting(lambda: wait.signal("work", signal="sent")),
+    ("event", ""): waiting(lambda: wait.event("work", event="happened")),
+    ("match", ""): waiting(lambda: wait.event("work", event="happened", match={"about": wait.literal(5)})),
 }
 
 BREAKER: dict[tuple[str, str], Sample] = {
@@ -540,6 +550,13 @@ CONTEXT: dict[tuple[str, str], Sample] = {
     ("checkpoint", ""): told(lambda life, ctx: ctx.checkpoint({"why": "now"})),
     ("spend", ""): told(lambda life, ctx: ctx.spend(usd=1) and None),
     ("outcome", ""): told(outcome),
+    ("step", ""): told(lambda life, ctx: life.tell(ctx.step("look", len, "abc"))),
+    ("wait", ""): inside(lambda life, ctx: life.tell(ctx.wait(wait.approval("ok")).approved)),
+    ("sleep", ""): inside(lambda life, ctx: ctx.sleep("1h")),
+    ("inbox", ""): told(lambda life, ctx: life.tell(ctx.inbox("message"))),
+    ("now", ""): told(lambda life, ctx: life.tell(ctx.now() is not None)),
+    ("uuid", ""): told(lambda life, ctx: life.tell(len(str(ctx.uuid())))),
+    ("random", ""): told(lambda life, ctx: life.tell(0 <= ctx.random() < 1)),
 }
 
 SAMPLES: dict[Of, dict[tuple[str, str], Sample]] = {

@@ -171,7 +171,11 @@ class World:
                 host.waiting.fire(opened.id)
                 continue
             self._life.tell("asked", opened.kind)
-            if opened.kind == "settle":
+            if opened.kind == "signal":
+                host.send(RUN, "sent", 8)
+            elif opened.kind == "event":
+                host.publish("happened", {"about": 5})
+            elif opened.kind == "settle":
                 host.waiting.settle(RUN, opened.node, done="low" if self._is_gate else 8)
             else:
                 host.answer(opened.id, self._said(opened))

@@ -34,8 +34,18 @@ def asked(kind: type) -> set[str]:
     return slots | own
 
 
-FOR_THE_RUNTIME = {"asked", "checkpoint_request", "checkpoint_trigger", "ends", "used_channel"}
-"""What a context has for those who drive the node."""
+FOR_THE_RUNTIME = {
+    "make_step",
+    "occurrence",
+    "close",
+    "marks",
+    "asked",
+    "checkpoint_request",
+    "checkpoint_trigger",
+    "ends",
+    "used_channel",
+}
+"""What a context has for those who drive the node, or make steps for it."""
 
 SIGNATURES = {
     Of.NODE: set(NODE_OPTIONS),
@@ -44,7 +54,7 @@ SIGNATURES = {
     Of.AS_NODE: parameters(Flow.as_node),
     Of.MAP: parameters(Node.map_over),
     Of.GROUP: parameters(parallel),
-    Of.WAIT: parameters(wait.timer, wait.approval, wait.callback, wait.question),
+    Of.WAIT: parameters(wait.timer, wait.approval, wait.callback, wait.question, wait.signal, wait.event),
     Of.BREAKER: parameters(Breaker),
     Of.CONTEXT: asked(Context) - FOR_THE_RUNTIME,
 }

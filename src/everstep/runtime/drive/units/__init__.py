@@ -1,0 +1,3 @@
+"""Durable calls inside a node: made once, recorded, and from then on replayed. Read `calls` first;
+`kept_errors` is for those that fail. May import what `runtime` may, and of its rooms `outage` and `waits`.
+"""

@@ -1,0 +1,817 @@
+"""Durable calls inside a node: what `ctx.step` does. Apart, as only nodes that make some load it.
+
+A call that is recorded is not made again, by whichever attempt or process comes to it: it returns what it
+returned, or raises what it raised. It is found by its name, and by a key or by how often the node has asked
+for that name before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextvars import ContextVar
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from everstep.codec.notes import Message
+from everstep.codec.values import plain_bytes
+from everstep.engine import decide
+from everstep.engine.keys import automatic_key
+from everstep.engine.scope import Scope
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    LeaseLost,
+    LimitExceeded,
+    NodeTimeout,
+    RunCancelled,
+    StepChanged,
+    StepFailed,
+    StoreUnavailable,
+)
+from everstep.graph.author.context import Context, Leave, UnitOptions
+from everstep.graph.author.node import Node
+from everstep.graph.author.wait_options import Wait
+from everstep.graph.author.waits import WaitNode
+from everstep.model.durations import Span
+from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.records import RESULT, WAITED, UnitAt, UnitFacts, visit_path
+from everstep.model.waits import SignalRow
+from everstep.ports.system import wait_until
+from everstep.runtime.drive.apply import units_prefix
+from everstep.runtime.drive.finish import asked_pause
+from everstep.runtime.drive.invoke import Call, describe_error
+from everstep.runtime.drive.midway import Midway, News
+from everstep.runtime.drive.units.kept_errors import ErrorClasses, apart, revived
+from everstep.runtime.drive.values import Slot, ValueOutOfReach, write_aside
+from everstep.runtime.outage.store_retry import outage
+from everstep.runtime.waits.inbox import untaken
+from everstep.runtime.waits.settled import answer_type_of, output_of
+
+log = logging.getLogger("everstep")
+_NOT_IN_NAMES = frozenset("/@#=$")
+MOST = 10_000
+"""Durable calls that one visit may record."""
+_DIGEST = 8
+"""Bytes of the digest of arguments, and of a key."""
+_DIGESTS = (0, _DIGEST)
+"""Bytes of what is kept of the arguments of a function: nothing if it has none."""
+IN_UNIT: ContextVar[str] = ContextVar("everstep_step", default="")
+"""The durable call that this code runs in."""
+_PASSED_ON = (RunCancelled, ValueOutOfReach)
+"""What is no failure of the call that raises it."""
+
+
+class Asked(msgspec.Struct, eq=False):
+    """A durable call that a node asks for."""
+
+    name: str
+    """Its name as a segment of a path: `$search`, with a key `$search=9f2b…`."""
+    occurrence: int
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: UnitOptions
+    arguments: bytes
+    """A digest of its arguments; of what is no call of a function, what it is."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}@{self.occurrence}"
+
+
+class Units:
+    """The durable calls of one attempt at a node."""
+
+    def __init__(self, midway: Midway, call: Call) -> None:
+        run = midway.run
+        self._midway = midway
+        self._call = call
+        self._services, self._space, self._journal = run.services, run.space, run.journal
+        self._state, self._clock = run.state, run.clock
+        self._marks = Context.marks
+        self._prefix = units_prefix(call.scope, call.index)
+        open_ones = call.scope.units.get(call.index)
+        self._known = 0 if open_ones is None else len(open_ones.at)
+        """Calls that are recorded, or under way and will be."""
+        self._counts: dict[str, int] = {}
+        """How often each name was asked for without a key."""
+        self._in_flight: set[str] = set()
+        self.seen: set[str] = set()
+        """What was asked for in this attempt."""
+        self._changed: list[str] = []
+        """Recorded calls whose arguments differ, and of which no record says so yet."""
+        self._warned: set[str] = set()
+        self._has_waited = False
+        self.leaving: tuple[Wait, Node] | None = None
+        """What the node is left for."""
+        self.is_left = False
+        """True once its function has ended because of that."""
+        self._begun = 0
+        """Calls of an async node that are being made."""
+        self._quiet: asyncio.Future[None] | None = None
+        """Done when there is none of these any more, if the node waits for that."""
+        self.plays: Callable[[Asked], Callable[..., Any]] | None = None
+        """Says what to call in place of a function, in a simulated world."""
+
+    # -- what a node asks for -----------------------------------------------------------------------------
+
+    def ask(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: UnitOptions,
+        is_async: bool | None = None,
+    ) -> Any:
+        """Make a durable call: its result in a sync node, what to await in an async one.
+
+        `is_async` says what a helper returns to who calls it by itself, which has to fit the node.
+        """
+        node = self._call.node
+        if is_async is not None and is_async is not node.is_async:
+            said = "is not async, and its node is" if node.is_async else "is async, and its node is not"
+            raise BadRequest(
+                f"step {name!r} of node {self._call.path!r} {said}.",
+                fix="Make both alike" + (", or await ctx.step(name, fn)." if node.is_async else "."),
+            )
+        unit = self._begin(name, fn, args, kwargs, options)
+        return self._make(unit) if node.is_async else self._make_blocking(unit)
+
+    def wait(self, what: object) -> Any:
+        """Return the answer to what the node waits for, or leave it: what to await in an async node."""
+        if isinstance(what, WaitNode):
+            return self._wait(what.name, what.asked(), what)
+        if isinstance(what, Wait):
+            return self._wait("wait", what, self._call.node)
+        raise BadRequest(
+            f"node {self._call.path!r} waits for {what!r:.80}.",
+            fix="Give what everstep.wait makes, such as wait.approval('ok'), or a Wait.",
+        )
+
+    def sleep(self, span: Span) -> Any:
+        """Return once some time has passed, or leave the node: what to await in an async node."""
+        slept = self._wait("sleep", Wait(kind="timer", timeout=span), self._call.node)
+        return _nothing(slept) if self._call.node.is_async else None
+
+    def _wait(self, name: str, asked: Wait, node: Node) -> Any:
+        if not self._call.node.halts:
+            raise BadRequest(
+                f"node {self._call.path!r} waits, and is not declared to.",
+                fix="Declare it with @node(halts=True).",
+            )
+        unit = self._begin(name, _nothing, (), {}, _PURE, WAITED)
+        self._end(unit)
+        self._has_waited = True
+        if self._call.node.is_async:
+            return self._wait_soon(unit, asked, node)
+        return self._answer(unit, asked, node)
+
+    async def _wait_soon(self, unit: Asked, asked: Wait, node: Node) -> Any:
+        return self._answer(unit, asked, node)
+
+    def _answer(self, unit: Asked, asked: Wait, node: Node) -> Any:
+        if self._recorded(unit) is not None:
+            settled = self._space.peek(unit.label, self._prefix)
+            if settled["kind"] != asked.kind:
+                raise self._is_another(unit, f"a wait of kind {settled['kind']!r}")
+            return output_of(settled, asked, self._call.path, answer_type_of(node, is_inside=True))
+        if self.leaving is None:
+            self.leaving = (asked, node)
+            self._call.waits_at = unit.label
+        raise Leave(f"node {self._call.path!r} waits")
+
+    def _check_guards(self) -> None:
+        """Leave the node if a guard stands before its next effect: a person is asked, and it goes on here."""
+        held = self._midway.held(self._call)
+        if held is not None:
+            self.leaving = (held, self._call.node)
+            raise Leave(f"node {self._call.path!r} is held")
+
+    def conclude(self) -> None:
+        """See whether the node was left for a wait, once its function has ended."""
+        call = self._call
+        if self.leaving is None:
+            if self._has_waited and isinstance(call.returned, Wait):
+                call.returned, call.error = (
+                    None,
+                    BadRequest(
+                        f"node {call.path!r} has waited inside, and returns a Wait.",
+                        fix="Use one of both: answer = ctx.wait(...), and return what comes of it.",
+                    ),
+                )
+            return
+        if self.is_left:
+            call.asks = self.leaving[0]
+            return
+        call.waits_at = ""
+        call.error = BadRequest(
+            f"node {call.path!r} went on though it waits: it caught what ctx.wait raises.",
+            fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep.",
+        )
+
+    async def at_rest(self) -> None:
+        """Return once no call is being made: a node is left only with what it began recorded.
+
+        One that was asked for and has not begun, as its task has not, is not made before the wait is over.
+        """
+        while self.leaving is not None and self._begun:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
+    def inbox(self, name: str) -> Any:
+        """Return the signals of a name that were not taken: what to await in an async node."""
+        if name in self._midway.run.flow.inbox:
+            raise BadRequest(
+                f"node {self._call.path!r} takes signals {name!r}, which the flow takes into a value.",
+                fix="Read that value, or take the name out of Flow(inbox=...): a name has one consumer.",
+            )
+        part = name if _NOT_IN_NAMES.isdisjoint(name) else self._digest_of(name).hex()
+        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE)
+        self._end(unit)
+        found = self._recorded(unit)
+        if self._call.node.is_async:
+            return self._take_soon(unit, found, name)
+        if found is not None:
+            return self._replayed(unit, found)
+        values, record = self._taking(unit, self._look_blocking(name))
+        self._midway.write(self._call, record)
+        return values
+
+    async def _take_soon(self, unit: Asked, found: UnitAt | None, name: str) -> Any:
+        if found is not None:
+            return self._replayed(unit, found)
+        values, record = self._taking(unit, await untaken(self._services, self._journal.run_id, name))
+        await self._midway.write(self._call, record)
+        return values
+
+    def _look_blocking(self, name: str) -> list[tuple[SignalRow, Message]]:
+        look = partial(untaken, self._services, self._journal.run_id, name)
+
+        def elsewhere() -> list[tuple[SignalRow, Message]]:
+            with self._services.system.runner() as runner:
+                return runner.run(look())
+
+        if self._midway.is_on_loop:  # which this thread holds up: another has to ask
+            asked: Future[Any] = self._services.pool.submit(elsewhere)
+        else:
+            asked = asyncio.run_coroutine_threadsafe(look(), self._midway.run.loop)
+        self._services.system.wait_for([asked])
+        found: list[tuple[SignalRow, Message]] = asked.result()
+        return found
+
+    def _taking(
+        self, unit: Asked, came: list[tuple[SignalRow, Message]]
+    ) -> tuple[list[Any], Callable[[], News | None]]:
+        """Return what came, and what records it: the put that has the values takes the signals."""
+        journal, now = self._journal, self._clock.now()
+        new = [(row.signal_id, message.value) for row, message in came if row.signal_id not in journal.taken]
+        values = [value for _, value in new]
+        drafts = (self._draft(values),)
+
+        def record() -> News | None:
+            self._record(unit, Status.COMPLETED, 1, drafts, None, None, now, now)
+            journal.taken += [signal_id for signal_id, _ in new]
+            return _WRITTEN if new else None
+
+        return values, record
+
+    def now(self) -> datetime:
+        found: datetime = self._note("now", self._services.time.now)
+        return found
+
+    def uuid(self) -> str:
+        found: str = self._note("uuid", self._services.ids.new_id)
+        return found
+
+    def random(self) -> float:
+        found: float = self._note("random", self._services.ids.chance)
+        return found
+
+    def _note(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return something that no one else sees being made, such as the time, and the same one for good."""
+        unit = self._begin(name, make, (), {}, _PURE, name.encode())
+        self._end(unit)
+        found = self._recorded(unit)
+        if found is not None:
+            return self._replayed(unit, found)
+        value = make()
+        now = self._clock.now()
+        drafts = (self._draft(value),)
+
+        def record() -> News | None:
+            self._record(unit, Status.COMPLETED, 1, drafts, None, None, now, now)
+            return None
+
+        if self._midway.is_on_loop:
+            record()
+        else:
+            self._midway.write(self._call, record)
+        return value
+
+    def _begin(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: UnitOptions,
+        kind: bytes = b"",
+    ) -> Asked:
+        self._check_current()
+        if self.leaving is not None:
+            raise Leave(f"node {self._call.path!r} waits")
+        inside = IN_UNIT.get()
+        if inside:
+            raise BadRequest(
+                f"step {name!r} of node {self._call.path!r} is asked for inside step {inside!r}.",
+                fix="Steps do not nest: call the function itself there, or ask for both from the node.",
+            )
+        segment, occurrence = RESULT + name, 1
+        if options.key is not None:
+            segment += f"={self._digest_of(options.key).hex()}"
+        if segment in self._in_flight:
+            raise BadRequest(
+                f"step {name!r} of node {self._call.path!r} is asked for again while it is under way, or was "
+                "never awaited.",
+                fix="Give each a key= of its own, so that a later attempt can tell them apart.",
+            )
+        if options.key is None:
+            occurrence = self._counts[segment] = self._counts.get(segment, 0) + 1
+        arguments = kind or self._digest_of_arguments(args, kwargs)
+        unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments)
+        self._in_flight.add(segment)
+        self.seen.add(unit.label)
+        return unit
+
+    def count(self, what: str) -> int:
+        """Return how often something was asked for in this attempt, with this time."""
+        self._counts[what] = self._counts.get(what, 0) + 1
+        return self._counts[what]
+
+    def _end(self, unit: Asked) -> None:
+        self._in_flight.discard(unit.name)
+
+    def _check_current(self) -> None:
+        """Raise if this attempt is no longer the one that counts."""
+        call, scope = self._call, self._call.scope
+        is_current = (
+            not call.is_dropped
+            and call.visit == scope.visits[call.index] + 1
+            and call.attempt == scope.attempts[call.index] + 1
+            and scope.awaits(call.index)
+        )
+        if not is_current:
+            raise LeaseLost(
+                f"attempt {call.attempt} at {call.path!r} is over, so nothing it does is recorded.",
+                fix="Another attempt goes on with the node. End what was left running when it was given up.",
+            )
+
+    # -- what is recorded ---------------------------------------------------------------------------------
+
+    def _recorded(self, unit: Asked) -> UnitAt | None:
+        """Return how a call stands in the records, if it does, and if what they say is to be believed."""
+        units = self._call.scope.units.get(self._call.index)
+        found = units.at.get(unit.label) if units is not None else None
+        if found is None:
+            if self._known >= MOST:
+                raise LimitExceeded(
+                    f"{self._call.path!r} has {MOST:,} recorded steps in one visit.",
+                    fix="End the visit and ask for another one: ctx.next_iteration(...).",
+                )
+            self._known += 1
+            return None
+        if found.arguments != unit.arguments:
+            return self._with_other_arguments(unit, found)
+        return found
+
+    def _with_other_arguments(self, unit: Asked, found: UnitAt) -> UnitAt | None:
+        what = f"step {unit.label[1:]!r} of node {self._call.path!r}"
+        if unit.options.on_change == "fail":
+            raise StepChanged(
+                f"{what} is recorded with other arguments.",
+                fix="Fork the run before the node, or say on_change='again' to make the call once more.",
+            )
+        if unit.options.on_change == "again":
+            return None
+        if len(found.arguments) not in _DIGESTS or len(unit.arguments) not in _DIGESTS:
+            raise self._is_another(unit, "something else")
+        if unit.label not in self._warned:
+            self._warned.add(unit.label)
+            self._changed.append(unit.label)
+            log.warning("%s is recorded with other arguments; its recorded result is used.", what)
+        return found
+
+    def _is_another(self, unit: Asked, what: str) -> StepChanged:
+        return StepChanged(
+            f"step {unit.label[1:]!r} of node {self._call.path!r} is recorded as {what}.",
+            fix="Give what is new in the code a new name, or fork the run before the node.",
+        )
+
+    def _replayed(self, unit: Asked, found: UnitAt) -> Any:
+        """Return what a recorded call returned, or raise what it raised."""
+        value = self._space.peek(unit.label, self._prefix)
+        if found.status is Status.COMPLETED:
+            return value
+        assert found.error is not None
+        error = revived(value, self._error_classes(unit))
+        raise error or StepFailed(found.error.message, step=unit.label[1:], type=found.error.type)
+
+    def _error_classes(self, unit: Asked) -> ErrorClasses:
+        functions = [unit.fn, self._call.node.fn]
+        around: Scope | None = self._call.scope
+        while around is not None:
+            functions += [node.fn for node in around.plan.nodes]
+            around = around.parent
+        return ErrorClasses(functions)
+
+    def take_changed(self) -> tuple[str, ...]:
+        """Return the recorded calls whose arguments differ, if no record says so yet; the next one will."""
+        changed, self._changed = tuple(self._changed), []
+        return changed
+
+    # -- making a call ------------------------------------------------------------------------------------
+
+    async def _make(self, unit: Asked) -> Any:
+        self._begun += 1
+        try:
+            if self.leaving is not None:
+                raise Leave(f"node {self._call.path!r} waits")
+            found = self._recorded(unit)
+            if found is not None and found.status is not Status.RETRYING:
+                return self._replayed(unit, found)
+            failures = 0 if found is None else found.attempts
+            if found is not None and found.retry_at is not None:
+                await self._pause(found.retry_at)
+            while True:
+                if unit.options.is_effect:
+                    self._check_guards()
+                    if self._journal.has_ended_steps:
+                        await self._midway.write(self._call, _flush_first)
+                started_at = self._clock.now()
+                try:
+                    value = await self._called(unit)
+                    draft = self._draft(value)
+                except _PASSED_ON:
+                    raise
+                except Exception as error:
+                    failures += 1
+                    retry_at = await self._note_failure(unit, error, failures, started_at)
+                    await self._pause(retry_at)
+                    continue
+                await self._note_result(unit, draft, failures + 1, started_at)
+                return value
+        finally:
+            self._end(unit)
+            self._begun -= 1
+            if self._quiet is not None and not self._begun and not self._quiet.done():
+                self._quiet.set_result(None)
+
+    async def _note_result(self, unit: Asked, draft: Slot, attempts: int, started_at: datetime) -> None:
+        if not self._journal.writes:
+            return
+        await self._put_aside(draft)
+        self._call.beat()
+        record = self._recording(unit, Status.COMPLETED, attempts, (draft,), started_at=started_at)
+        await self._midway.write(self._call, record, is_shared=len(self._in_flight) > 1)
+
+    async def _put_aside(self, draft: Slot) -> None:
+        """Keep a large result as an artifact."""
+        if draft.spill is not None:
+            await write_aside(
+                self._services, self._space, draft, is_alone=False, persist=self._journal.persist
+            )
+
+    async def _note_failure(
+        self, unit: Asked, error: Exception, failures: int, started_at: datetime
+    ) -> datetime:
+        """Record a failed attempt; returns when to try again, and raises if that is not wanted."""
+        await self._services.time.hear()
+        retry_at, drafts, shown = self._failed(unit, error, failures)
+        if self._journal.writes:
+            for draft in drafts:
+                await self._put_aside(draft)
+            status = Status.FAILED if retry_at is None else Status.RETRYING
+            record = self._recording(
+                unit, status, failures, drafts, error=error, retry_at=retry_at, started_at=started_at
+            )
+            await self._midway.write(self._call, record, is_shared=len(self._in_flight) > 1)
+        if retry_at is None:
+            if shown is error:
+                raise error
+            raise shown from error
+        return retry_at
+
+    async def _pause(self, until: datetime) -> None:
+        await self._services.time.hear()
+        await self._clock.sleep_until(self._services.time.here(until))
+        self._call.beat()
+
+    async def _called(self, unit: Asked) -> Any:
+        kwargs, timeout = self._kwargs_of(unit), unit.options.timeout
+        if timeout is None:
+            return await self._awaited(unit, kwargs)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await self._awaited(unit, kwargs)
+        except TimeoutError:
+            if limit.expired():
+                raise self._too_slow(unit) from None
+            raise
+
+    async def _awaited(self, unit: Asked, kwargs: dict[str, Any]) -> Any:
+        fn = unit.fn if self.plays is None else self.plays(unit)
+        if is_async(unit.fn):
+            return await self._inside(unit, fn(*unit.args, **kwargs))
+        context = self._context(unit)
+        loop = asyncio.get_running_loop()
+        returned = await loop.run_in_executor(
+            self._services.pool, lambda: context.run(fn, *unit.args, **kwargs)
+        )
+        return await self._inside(unit, returned) if inspect.isawaitable(returned) else returned
+
+    async def _inside(self, unit: Asked, made: Awaitable[Any]) -> Any:
+        """Await what belongs to a call: no other is asked for meanwhile."""
+        marks = self._marks
+        token, marked = IN_UNIT.set(unit.label[1:]), None if marks is None else marks.set(None)
+        try:
+            return await made
+        finally:
+            IN_UNIT.reset(token)
+            if marks is not None and marked is not None:
+                marks.reset(marked)
+
+    def _context(self, unit: Asked) -> contextvars.Context:
+        """Return what a call is made in on a thread."""
+        context = contextvars.copy_context()
+        context.run(IN_UNIT.set, unit.label[1:])
+        if self._marks is not None:
+            context.run(self._marks.set, None)
+        return context
+
+    # -- making a call of a sync node ---------------------------------------------------------------------
+
+    def _make_blocking(self, unit: Asked) -> Any:
+        try:
+            found = self._recorded(unit)
+            if found is not None and found.status is not Status.RETRYING:
+                return self._replayed(unit, found)
+            failures = 0 if found is None else found.attempts
+            if found is not None and found.retry_at is not None:
+                self._pause_blocking(found.retry_at)
+            while True:
+                if unit.options.is_effect:
+                    self._check_guards()
+                    if self._journal.has_ended_steps:
+                        self._midway.write(self._call, _flush_first)
+                started_at = self._clock.now()
+                try:
+                    value = self._called_blocking(unit)
+                    draft = self._draft(value)
+                except _PASSED_ON:
+                    raise
+                except Exception as error:
+                    failures += 1
+                    self._pause_blocking(self._note_failure_blocking(unit, error, failures, started_at))
+                    continue
+                if self._journal.writes:
+                    self._put_aside_blocking(draft)
+                    self._call.beat()
+                    self._midway.write(
+                        self._call,
+                        self._recording(
+                            unit, Status.COMPLETED, failures + 1, (draft,), started_at=started_at
+                        ),
+                    )
+                return value
+        finally:
+            self._end(unit)
+
+    def _called_blocking(self, unit: Asked) -> Any:
+        kwargs = self._kwargs_of(unit)
+        fn = unit.fn if self.plays is None else self.plays(unit)
+        context = self._context(unit)
+        if unit.options.timeout is None:
+            returned = context.run(fn, *unit.args, **kwargs)
+        else:
+            returned = self._within(unit, partial(context.run, fn, *unit.args, **kwargs))
+        if inspect.isawaitable(returned):
+            if isinstance(returned, Coroutine):
+                returned.close()
+            raise BadRequest(
+                f"step {unit.label[1:]!r} of node {self._call.path!r} is async, and its node is not.",
+                fix="Make the node async, or give ctx.step a function that returns its result.",
+            )
+        return returned
+
+    def _within(self, unit: Asked, make: Callable[[], Any]) -> Any:
+        """Call on a thread, which is left to itself if it takes too long."""
+        services = self._services
+        is_done = services.system.event()
+        future: Future[Any] = services.pool.submit(make)
+        future.add_done_callback(lambda _: is_done.set())
+        if not is_done.wait(unit.options.timeout):
+            services.pool.give_up(future)
+            raise self._too_slow(unit)
+        return future.result()
+
+    def _note_failure_blocking(
+        self, unit: Asked, error: Exception, failures: int, started_at: datetime
+    ) -> datetime:
+        retry_at, drafts, shown = self._failed(unit, error, failures)
+        if self._journal.writes:
+            for draft in drafts:
+                self._put_aside_blocking(draft)
+            status = Status.FAILED if retry_at is None else Status.RETRYING
+            record = self._recording(
+                unit, status, failures, drafts, error=error, retry_at=retry_at, started_at=started_at
+            )
+            self._midway.write(self._call, record)
+        if retry_at is None:
+            if shown is error:
+                raise error
+            raise shown from error
+        return retry_at
+
+    def _pause_blocking(self, until: datetime) -> None:
+        wait_until(self._clock, self._services.system, self._services.time.here(until))
+        self._call.beat()
+
+    def _put_aside_blocking(self, draft: Slot) -> None:
+        """Keep a large result as an artifact, for as long as an outage is waited out."""
+        if draft.spill is None:
+            return
+        try:
+            self._space.write_aside(draft)
+            return
+        except StoreUnavailable as error:
+            failed = error
+        for pause in outage(self._services.store):
+            self._services.system.event().wait(pause.total_seconds())
+            try:
+                self._space.write_aside(draft)
+                return
+            except StoreUnavailable as error:
+                failed = error
+        self._midway.gave_up = failed
+        raise failed
+
+    # -- records ------------------------------------------------------------------------------------------
+
+    def _recording(
+        self,
+        unit: Asked,
+        status: Status,
+        attempts: int,
+        drafts: tuple[Slot, ...],
+        *,
+        error: Exception | None = None,
+        retry_at: datetime | None = None,
+        started_at: datetime,
+    ) -> Callable[[], News | None]:
+        ended_at = self._clock.now()
+
+        def record() -> News | None:
+            self._record(unit, status, attempts, drafts, error, retry_at, started_at, ended_at)
+            return _WRITTEN if unit.options.is_effect or status is not Status.COMPLETED else None
+
+        return record
+
+    def _record(
+        self,
+        unit: Asked,
+        status: Status,
+        attempts: int,
+        drafts: tuple[Slot, ...],
+        error: Exception | None,
+        retry_at: datetime | None,
+        started_at: datetime,
+        ended_at: datetime,
+    ) -> None:
+        """Buffer the step of a call, on the drive's loop or the thread that holds it up."""
+        self._check_current()
+        step = decide.unit(
+            self._call.scope,
+            self._call.index,
+            unit.name,
+            unit.occurrence,
+            status=status,
+            attempts=attempts,
+            facts=UnitFacts(unit.arguments, unit.options.is_brief, changed=self.take_changed()),
+            writes=tuple([draft.written for draft in drafts]),
+            error=None if error is None else describe_error(error),
+            retry_at=retry_at,
+            started_at=started_at,
+            ended_at=ended_at,
+        )
+        self._journal.add(step, drafts)
+        self._midway.tell(step)
+
+    def _draft(self, value: Any) -> Slot:
+        return self._space.change(RESULT, 1, value, ValueForm.WHOLE)
+
+    def _failed(
+        self, unit: Asked, error: Exception, failures: int
+    ) -> tuple[datetime | None, tuple[Slot, ...], Exception]:
+        """Return when to try again, else what is kept of the error and what the node is to see of it."""
+        policy = unit.options.retry
+        is_ours = isinstance(error, EverstepError) and not isinstance(error, NodeTimeout)
+        if not is_ours and isinstance(error, policy.on) and failures <= policy.times:
+            services = self._services
+            pause = max(policy.pause(failures, services.ids.chance()), asked_pause(error))
+            return self._clock.now() + services.time.ahead + pause, (), error
+        kept, shown = apart(error, self._space.encoded, self._error_classes(unit))
+        if shown is None:
+            shown = StepFailed(describe_error(error).message, step=unit.label[1:], type=type(error).__name__)
+        return None, (self._draft(kept),), shown
+
+    def _kwargs_of(self, unit: Asked) -> dict[str, Any]:
+        if "idempotency_key" in unit.kwargs or not takes_key(unit.fn):
+            return unit.kwargs
+        return {**unit.kwargs, "idempotency_key": self.key_of(unit.label)}
+
+    def key_of(self, label: str) -> str:
+        """Return the idempotency key of a call: the same on every attempt at it, after every crash."""
+        call, state = self._call, self._state
+        units = call.scope.units.get(call.index)
+        path = units.began_as if units is not None and units.began_as else call.path
+        if call.scope.parent is not None and state.keys:
+            path = state.path_of_keys(path)
+        return automatic_key(self._journal.key_run, f"{visit_path(path, call.visit)}/{label}", 1)
+
+    def _too_slow(self, unit: Asked) -> NodeTimeout:
+        return NodeTimeout(
+            f"step {unit.label[1:]!r} of node {self._call.path!r} took longer than "
+            f"{unit.options.timeout:g} s.",
+            fix="Raise timeout= or make it faster.",
+        )
+
+    def _digest_of(self, value: object) -> bytes:
+        data = plain_bytes(value)
+        if data is None:
+            try:
+                data = self._services.values.canonical(value)
+            except EverstepError:
+                raise BadRequest(
+                    f"a step of node {self._call.path!r} has a key that cannot be stored: {value!r:.80}.",
+                    fix="Give a text or a number.",
+                ) from None
+        return blake2b(data, digest_size=_DIGEST).digest()
+
+    def _digest_of_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Return a digest of the arguments that can be stored; empty if there are none."""
+        if not args and not kwargs:
+            return b""
+        data = plain_bytes([*args, kwargs])
+        if data is None:
+            data = self._storable_bytes(args, kwargs)
+        return blake2b(data, digest_size=_DIGEST).digest()
+
+    def _storable_bytes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        canonical = self._services.values.canonical
+        parts: list[bytes] = []
+        for name, value in (*enumerate(args), *sorted(kwargs.items())):
+            try:
+                parts.append(f"{name}=".encode() + canonical(value))
+            except EverstepError:  # a client, a session: it is not what the call is about
+                parts.append(f"{name}".encode())
+        return b"\0".join(parts)
+
+
+_PURE = UnitOptions.of(effects="pure")
+_WRITTEN: News = (Trigger.UNIT, None)
+
+
+def _flush_first() -> News:
+    return Trigger.BEFORE_EFFECT, None
+
+
+async def _nothing(slept: Awaitable[Any]) -> None:
+    await slept
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """True if a call of this returns something to await."""
+    while hasattr(fn, "func"):  # functools.partial
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def takes_key(fn: Callable[..., Any]) -> bool:
+    """True if a function has a parameter `idempotency_key`."""
+    code = getattr(fn, "__code__", None)
+    if code is not None and not hasattr(fn, "__wrapped__"):
+        return "idempotency_key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    try:
+        return "idempotency_key" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False

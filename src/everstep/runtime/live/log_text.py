@@ -1,0 +1,81 @@
+"""The text that one attempt at a step logs and prints: its head and its tail, without secrets. Apart from how
+it is caught and written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from everstep.model.bundles import SECRETS
+from everstep.ports.system import Lock
+
+HALF = 32 * 1024
+"""How many bytes of the head are kept, and of the tail."""
+_TOKEN = re.compile(r"et_[A-Za-z0-9_-]{16,}")
+_WORDS = "|".join(re.escape(pattern.strip("*")) for pattern in SECRETS)
+_SECRET = re.compile(
+    rf"""(?ix) ( (?:{_WORDS}) [\w.-]{{0,64}} ["']? \s* [=:]+ \s* (?: (?:bearer|basic) \s+ )? )
+         ( "[^"]*" | '[^']*' | [^\s,;&)\]}}]+ )"""
+)
+# What stands before the word is not part of it, and what follows is bounded: a line of one long word, as a
+# picture in base64 is, would else be looked through again from each of its letters.
+_NUMBER = re.compile(r"[\d.,_]{1,9}")
+
+
+def without_secrets(line: str) -> str:
+    """Return a line without the values of what its name says is a secret, and without tokens of waits."""
+    return _SECRET.sub(_hidden, _TOKEN.sub("et_…", line))
+
+
+def _hidden(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    return found[0] if _NUMBER.fullmatch(value) else f"{name}…"  # a count, as of tokens
+
+
+class LogText:
+    """Takes text from any thread, and keeps a bounded part of it, line by line."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._head: list[str] = []
+        self._head_bytes = 0
+        self._tail: deque[str] = deque()
+        self._tail_bytes = 0
+        self._omitted = 0
+        self._open = ""
+        """A line that has not ended."""
+
+    def add(self, text: str) -> None:
+        """Take what was written."""
+        with self._lock:
+            *lines, self._open = (self._open + text).split("\n")
+            for line in lines:
+                self._take(f"{without_secrets(line)}\n")
+            if len(self._open) > HALF:
+                self._take(without_secrets(self._open))
+                self._open = ""
+
+    def _take(self, line: str) -> None:
+        size = len(line.encode("utf-8", "replace"))
+        if not self._tail and self._head_bytes + size <= HALF:
+            self._head.append(line)
+            self._head_bytes += size
+            return
+        if size > HALF:
+            cut = line.encode("utf-8", "replace")[-HALF:].decode("utf-8", "ignore")
+            self._omitted += size - len(cut.encode())
+            line, size = cut, len(cut.encode())
+        self._tail.append(line)
+        self._tail_bytes += size
+        while self._tail_bytes > HALF:
+            gone = len(self._tail.popleft().encode("utf-8", "replace"))
+            self._tail_bytes -= gone
+            self._omitted += gone
+
+    def kept(self) -> tuple[str, int, str]:
+        """Return the head, how many bytes are left out behind it, and the tail."""
+        with self._lock:
+            head, tail = "".join(self._head), "".join(self._tail)
+            last = without_secrets(self._open)
+            return (head, self._omitted, tail + last) if tail else (head + last, 0, "")

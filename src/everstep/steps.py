@@ -1,0 +1,108 @@
+"""Helper functions that are durable inside a node, and the node that is running: `@step` and `current`.
+
+A drive marks which node runs only once this is loaded, so a program that uses neither pays nothing. The
+context of a node is made when it asks, so in other programs a node that does not ask pays next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from everstep.errors import BadRequest
+from everstep.graph.author.context import Context, Keep, OnChange, UnitOptions
+from everstep.model.durations import Span
+from everstep.model.retry import Retry, RetryPreset
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Running(Protocol):
+    """The node that some code runs in."""
+
+    task: Any
+    """The task of an async node."""
+
+    def open(self) -> Context | None:
+        """Return its context, made now unless it is: most nodes never ask."""
+
+
+MARKS: ContextVar[Running | None] = ContextVar("everstep_current", default=None)
+"""The node that this code runs in; none inside a durable call of it."""
+Context.marks = MARKS
+
+
+def running() -> Context | None:
+    """Return the context of the node that is running; none outside of one, and inside a durable call."""
+    found = MARKS.get()
+    return None if found is None else found.open()
+
+
+def current() -> Context:
+    """Return the context of the node that is running: for its code, its tasks, and threads like them."""
+    found = running()
+    if found is None:
+        raise BadRequest(
+            "no node is running here.",
+            fix="Call it inside a node. A thread of your own needs contextvars.copy_context().run(...).",
+        )
+    return found
+
+
+@overload
+def step(fn: Callable[P, T], /) -> Callable[P, T]: ...
+
+
+@overload
+def step(
+    *,
+    name: str | None = None,
+    key: Callable[..., Any] | None = None,
+    retry: int | RetryPreset | Retry | None = None,
+    timeout: Span | None = None,
+    effects: str = "effectful",
+    on_change: OnChange = "warn",
+    keep: Keep = "visit",
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    key: Callable[..., Any] | None = None,
+    retry: int | RetryPreset | Retry | None = None,
+    timeout: Span | None = None,
+    effects: str = "effectful",
+    on_change: str = "warn",
+    keep: str = "visit",
+) -> Any:
+    """Make a helper function durable: called inside a node it is a step of it, elsewhere a plain call.
+
+    `key` is called with the arguments, and tells calls apart that are under way at the same time.
+    """
+    options = UnitOptions.of(retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep)
+
+    def decorate(made: Callable[..., Any]) -> Callable[..., Any]:
+        called = name or made.__name__
+        is_async = iscoroutinefunction(made)
+
+        @wraps(made)
+        def helper(*args: Any, **kwargs: Any) -> Any:
+            context = running()
+            if context is None:
+                return made(*args, **kwargs)
+            own = options if key is None else options.with_key(key(*args, **kwargs))
+            return context.make_step(called, made, args, kwargs, own, is_async=is_async)
+
+        return helper
+
+    return decorate if fn is None else decorate(fn)
+
+
+__all__ = ["current", "step"]

@@ -1,0 +1,93 @@
+"""Signals that a flow takes into its values before the next step starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everstep import END, Flow, Host, Status, node, route, wait
+from everstep.errors import BadRequest
+from everstep.inbox import add, append, replace
+
+
+@node(output="messages")
+def answer(messages: list[str]) -> list[str]:
+    return [*messages, f"answer {len(messages)}"]
+
+
+@route(["answer", END])
+def more(messages: list[str]) -> Any:
+    return END if len(messages) >= 6 else "answer"
+
+
+agent = Flow("agent", [answer, more], entry="answer", inbox={"messages": append}, durability="strong")
+
+
+def test_what_was_sent_is_there_when_the_next_step_starts(host: Host) -> None:
+    host.start(agent, {"messages": ["hello"]}, run_id="r")
+    host.send("r", "messages", "and")
+    host.send("r", "messages", "more")
+    host.send("r", "other", "unread")
+    host.work([agent], until_idle=True)
+    assert host.info("r").status is Status.COMPLETED
+    assert host.state("r")["messages"] == ["hello", "and", "more", "answer 3", "answer 4", "answer 5"]
+    assert [signal.name for signal in host.inbox("r")] == ["other"]
+    taken = [step for record in host.history("r") for step in record.steps if step.path == "@inbox"]
+    assert len(taken) == 1 and [w.name for w in taken[0].writes] == ["messages"]
+    assert host.storage.verify("r")[0].is_sound
+
+
+@pytest.mark.stores("sqlite")
+def test_what_comes_while_a_node_runs_is_taken_before_the_next_one(host: Host, url: str) -> None:
+    @node(output="seen")
+    def first(notes: list[int]) -> list[int]:
+        with Host(url) as other:
+            other.send("r", "notes", 2)
+            other.send("r", "count", 5)
+            other.send("r", "mode", "fast")
+        return notes
+
+    @node(output="result")
+    def second(seen: list[int], notes: list[int], count: int, mode: str) -> Any:
+        return [seen, notes, count, mode]
+
+    flow = Flow("f", [first, second], inbox={"notes": append, "count": add, "mode": replace})
+    done = host.run(flow, {"notes": [1], "count": 1, "mode": "slow"}, run_id="r")
+    assert done["result"] == [[1], [1, 2], 6, "fast"]
+    assert host.inbox("r") == []
+
+
+def test_a_signal_that_does_not_fit_fails_the_run_by_name(host: Host) -> None:
+    @node(output="b")
+    def double(a: int) -> int:
+        return 2 * a
+
+    flow = Flow("f", [double], inbox={"a": add})
+    host.start(flow, {"a": 1}, run_id="r")
+    host.send("r", "a", "many")
+    host.work([flow], until_idle=True)
+    assert host.info("r").status is Status.FAILED
+    assert "'many' is no number to be added to 'a'" in str(host.resume("r", flow).error)
+
+
+def test_a_name_has_one_kind_of_consumer_and_is_a_value_of_the_flow() -> None:
+    with pytest.raises(BadRequest, match="takes signals 'x' in, and 'w' waits for them"):
+        Flow("f", [wait.signal("w", signal="x"), read], inbox={"x": append})
+    with pytest.raises(BadRequest, match="takes signals into 'y', which no node reads or writes"):
+        Flow("f", [read], inbox={"y": append})
+    with pytest.raises(BadRequest, match="inbox is 'sum'"):
+        Flow("f", [read], inbox={"x": "sum"})
+
+
+@node(output="z")
+def read(x: list[int]) -> int:
+    return len(x)
+
+
+def test_the_flow_ir_has_it() -> None:
+    flow = Flow("f", [read], inbox={"x": append})
+    ir = flow.to_ir()
+    assert ir["policies"]["inbox"] == [{"value": "x", "how": "append"}]
+    again = Flow.from_ir(ir, {one["identifier"]: read for one in ir["nodes"]})
+    assert again.inbox == flow.inbox

@@ -1,0 +1,141 @@
+"""Events by key: published once, they let every run go on that waits for one like it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from everstep import END, Flow, Host, KeyRing, Status, ifelse, node, wait
+from everstep.errors import BadRequest, InvalidDelay, StateCorrupted
+from everstep.testing import ManualClock
+
+
+@node(output="order_id")
+def order(number: int) -> str:
+    return f"A{number}"
+
+
+@node(output="receipt")
+def close(paid: dict[str, Any]) -> str:
+    return f"{paid['order']} paid {paid['amount']}"
+
+
+shop = Flow("shop", [order, wait.event("paid", match={"order": "order_id"}), close], durability="strong")
+
+
+def test_an_event_lets_the_runs_go_on_that_wait_for_it(host: Host) -> None:
+    for number in range(3):
+        assert host.run(shop, {"number": number}, run_id=f"r{number}").status is Status.HALTED
+    done = host.publish("paid", {"order": "A1", "amount": 12}, by="bank", id="p1")
+    assert (done.name, done.id, done.settled) == ("paid", "p1", 1)
+    [settled] = host.waits("r1", status="settled")
+    assert settled.answer == {"order": "A1", "amount": 12} and settled.act is not None
+    assert settled.act.by == "bank"
+    assert host.work([shop], until_idle=True).completed == 1
+    assert host.state("r1")["receipt"] == "A1 paid 12"
+    assert host.publish("paid", {"order": "A1", "amount": 12}).settled == 0
+    assert [wait.run_id for wait in host.waits()] == ["r0", "r2"]
+    assert host.storage.verify("r1")[0].is_sound
+
+
+def test_a_kept_event_is_found_by_a_wait_that_opens_later(host: Host) -> None:
+    host.publish("paid", {"order": "A7", "amount": 1})
+    assert host.publish("paid", {"order": "A7", "amount": 2}, keep="1d").settled == 0
+    host.run(shop, {"number": 7}, run_id="r")
+    assert host.resume("r", shop)["receipt"] == "A7 paid 2"
+
+
+def test_it_is_kept_no_longer_than_was_said() -> None:
+    clock = ManualClock()
+    with Host("memory:", clock=clock) as host:
+        host.publish("paid", {"order": "A7", "amount": 2}, keep="1d")
+        clock.advance(86_400)
+        assert host.run(shop, {"number": 7}, run_id="r").status is Status.HALTED
+
+
+@pytest.mark.parametrize("keep", [0, -1, "400d", "soon"])
+def test_how_long_it_is_kept_is_a_span(host: Host, keep: Any) -> None:
+    with pytest.raises((BadRequest, InvalidDelay)):
+        host.publish("paid", {}, keep=keep)
+
+
+def test_only_scalars_are_matched(host: Host) -> None:
+    @node(output="key")
+    def make(number: int) -> list[int]:
+        return [number]
+
+    flow = Flow("f", [make, wait.event("paid", match={"order": "key"})])
+    ended = host.run(flow, {"number": 1}, run_id="r")
+    assert ended.error is not None and "Match text, a number or a bool" in str(ended.error)
+
+
+def test_such_a_wait_is_not_answered(host: Host) -> None:
+    host.run(shop, {"number": 1}, run_id="r")
+    with pytest.raises(BadRequest, match="waits for the event 'paid', which is not answered"):
+        host.answer(host.waits("r")[0].id, {"order": "A1"})
+
+
+def test_the_flow_ir_has_it(host: Host) -> None:
+    flow = Flow("f", [wait.event("go", event="paid", match={"order": "order_id", "kind": wait.literal("x")})])
+    again = Flow.from_ir(flow.to_ir(), {})
+    assert again.to_ir() == flow.to_ir()
+    host.run(again, {"order_id": "A1"}, run_id="r")
+    assert host.publish("paid", {"order": "A1", "kind": "y"}).settled == 0
+    assert host.publish("paid", {"order": "A1", "kind": "x", "n": 1}).settled == 1
+    assert host.resume("r", again)["go"]["n"] == 1
+
+
+def test_an_encrypted_event_cannot_be_put_where_it_was_not_for(tmp_path: Path) -> None:
+    url, keys = f"sqlite:///{tmp_path}/runs.db", KeyRing({"k": b"1" * 32})
+    with Host(url, encrypt=keys) as host:
+        for number in (1, 2):
+            host.run(shop, {"number": number}, run_id=f"r{number}")
+        host.publish("paid", {"order": "A1", "amount": "the secret"})
+        assert host.waits("r1", status="settled")[0].answer["amount"] == "the secret"
+    assert b"secret" not in (tmp_path / "runs.db").read_bytes()
+    with closing(apsw.Connection(f"{tmp_path}/runs.db")) as db:
+        db.execute(
+            "UPDATE waits SET status = 'settled', settled_by = 'answer', wake_at = 0, settled_at = 1, "
+            "answer = (SELECT answer FROM waits WHERE answer NOTNULL) WHERE answer IS NULL"
+        )
+    with Host(url, encrypt=keys) as host:
+        assert host.resume("r1", shop)["receipt"] == "A1 paid the secret"
+        with pytest.raises(StateCorrupted, match="an event that it is not for"):
+            host.resume("r2", shop)
+
+
+@ifelse(when_true=END, when_false="paid")
+def is_last(paid: dict[str, Any]) -> bool:
+    return bool(paid["last"])
+
+
+ROUNDS = Flow(
+    "rounds", [wait.event("paid", match={"order": "order"}), is_last], entry="paid", durability="strong"
+)
+
+
+@pytest.mark.parametrize("how", ["move", "bundle"])
+@pytest.mark.stores("sqlite", "postgres", "redis", "s3")
+def test_an_event_that_a_run_had_is_not_taken_again_in_another_store(
+    url: str, how: str, tmp_path: Path
+) -> None:
+    paid = {"order": "A1", "last": False}
+    with Host(f"sqlite:///{tmp_path}/here.db") as host:
+        host.run(ROUNDS, {"order": "A1"}, run_id="r")
+        assert host.publish("paid", paid, id="p1").settled == 1
+        assert host.resume("r", ROUNDS).status is Status.HALTED, "it waits for the second"
+        assert host.publish("paid", paid, id="p1").settled == 0
+        if how == "move":
+            host.transfer.copy(url, ["r"], move=True)
+        else:
+            host.transfer.export("r", tmp_path / "r.everstep")
+    with Host(url) as host:
+        if how == "bundle":
+            host.transfer.import_(tmp_path / "r.everstep")
+        assert host.publish("paid", paid, id="p1").settled == 0, "its node had this one elsewhere"
+        assert host.publish("paid", {**paid, "last": True}, id="p2").settled == 1
+        assert host.resume("r", ROUNDS).status is Status.COMPLETED
