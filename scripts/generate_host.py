@@ -45,6 +45,7 @@ USED_BY_HOST = {
     "TracebackType": "types",
     "TYPE_CHECKING": "typing",
     "Self": "typing",
+    "overload": "typing",
     "AsyncHost": "everstep.client.host",
     "Lanes": "everstep.client.lanes",
     "with_moved_calls": "everstep.client.moved",
@@ -69,6 +70,11 @@ ITERATED = """
         finally:
             with suppress(BadRequest):  # the host is closed
                 self._lanes.call(lambda _: _close(events))
+"""
+STREAMED = """
+        yield from streamed_here(
+            self._lanes.aside, self._host.clock, lambda host, told: host._telling(told).{call}
+        )
 """
 TAIL = """
     def __enter__(self) -> Self:
@@ -178,7 +184,13 @@ def _docstring(node: Function | ast.ClassDef, indent: str) -> str:
     return "\n".join(line.rstrip() for line in lines) + closing + "\n"
 
 
+def _is_overload(function: Function) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "overload" for one in function.decorator_list)
+
+
 def _method(function: Function, group: str) -> str:
+    if _is_overload(function):
+        return "    @overload\n" + _signature(function).removesuffix("\n") + " ..."
     doc = _docstring(function, " " * 8)
     if not isinstance(function, ast.AsyncFunctionDef):
         assert any(isinstance(d, ast.Name) and d.id == "property" for d in function.decorator_list), function
@@ -188,6 +200,9 @@ def _method(function: Function, group: str) -> str:
     match function.returns:
         case ast.Subscript(value=ast.Name(id="AsyncGenerator"), slice=ast.Tuple(elts=[item, _])):
             returns = f"Iterator[{ast.unparse(item)}]"
+            if function.name == "stream":  # a drive goes on while its reader does something else
+                call = "run" + _call(function).removeprefix("stream")
+                return _signature(function, returns=returns) + doc + STREAMED.format(call=call)
             return _signature(function, returns=returns) + doc + ITERATED.format(call=_call(function))
     call = f"host.{group}{_call(function)}"
     return _signature(function) + doc + f"        return self._lanes.call(lambda host: {call})\n"
@@ -236,7 +251,7 @@ def _groups(host: Module) -> str:
 def _host(host: Module) -> str:
     names = Names(dict(USED_BY_HOST), {"AsyncGenerator": "collections.abc", "Iterator": "collections.abc"})
     names.for_types |= {f"Sync{cls}": "everstep.client.sync_groups" for _, cls, _ in host.groups()}
-    names.for_types |= {"sync_groups": "everstep.client"}
+    names.for_types |= {"sync_groups": "everstep.client", "streamed_here": "everstep.client.streaming"}
     groups = "\n".join(
         f'    @property\n    def {group}(self) -> Sync{cls}:\n        """{doc}"""\n'
         f"        return sync_groups.Sync{cls}(self._lanes)\n"
@@ -245,7 +260,10 @@ def _host(host: Module) -> str:
     calls = _calls(host, names)
     start = calls.index("    @property\n    def clock")
     body = f"{calls[:start]}{groups}\n{calls[start:]}{TAIL}"
-    groups_on_demand = 'else:\n    sync_groups = on_demand("everstep.client.sync_groups")\n'
+    groups_on_demand = (
+        'else:\n    sync_groups = on_demand("everstep.client.sync_groups")\n'
+        '    streamed_here = on_demand("everstep.client.streaming:streamed_here")\n'
+    )
     opening = (
         f"{HOST_OPENING}{names.lines()}{groups_on_demand}{NEXT_EVENT}\n\n@with_moved_calls\nclass Host:\n"
     )

@@ -94,3 +94,11 @@ def rest(odd: Any) -> int:
 
 
 oddities = Flow("oddities", [odd, rest], durability="strong")
+
+
+@node(output="reply")
+def reply(message: str) -> str:
+    return f"you said {message}"
+
+
+talk = Flow("talk", [wait.signal("message"), reply])

@@ -29,10 +29,11 @@ class Case(NamedTuple):
     words: str
     code: int = 0
     keys: int | None = None
+    typed: str = ""
 
 
-def said(name: str, words: str = "", code: int = 0, keys: int | None = None) -> Case:
-    return Case(name, f"{words or name} --json", code, keys)
+def said(name: str, words: str = "", code: int = 0, keys: int | None = None, typed: str = "") -> Case:
+    return Case(name, f"{words or name} --json", code, keys, typed)
 
 
 def shown(name: str, words: str, code: int = 0) -> Case:
@@ -97,6 +98,12 @@ CASES = [
     Case("interrupted", "resume U1 shop.py:order --quiet", 130),
     said("resume-unknown", "resume U1 shop.py:order", 3),
     said("settle", "settle U1 charge --done '{\"charged\": 1}'"),
+    said("send", 'send W1 note \'{"text": "hurry"}\' --id note-1 --as ann'),
+    said("publish", 'publish paid \'{"order": "W1"}\' --id paid-1 --keep 1d --as ann'),
+    said("inbox", "inbox W1"),
+    Case("inbox-shown", "inbox W1"),
+    said("turn-halted", "send A2 note 1 --drive shop.py:order", 3),
+    said("turn", "send A2 approve '{\"approved\": true}' --drive shop.py:order --id ok-1 --as bo"),
     said("cancel", "cancel W1 --as ann"),
     said("breakers", "breakers"),
     said("breakers-reset", "breakers --reset prices --as ann"),
@@ -116,6 +123,7 @@ CASES = [
     said("gc-log", "gc --log"),
     said("run-encrypted", "run shop.py:counter --input n=0 --run-id E1 --store sealed.db", keys=0),
     said("rekey", "rekey --store sealed.db", keys=1),
+    said("chat", "chat shop.py:talk --run-id T1", typed="hello\n"),
     said("validate", "validate shop.py:order"),
     said("report", "report shop.py:order"),
     said("ir", "ir shop.py:packing"),
@@ -150,6 +158,7 @@ def _played(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for case in CASES:
         patch.setenv("EVERSTEP_ENCRYPT_KEYS", KEYS[case.keys] if case.keys is not None else "")
+        patch.setattr("sys.stdin", io.StringIO(case.typed))
         found[case.name] = _said(case, folder)
     return found
 
@@ -181,7 +190,8 @@ def _said(case: Case, folder: Path) -> Any:
     assert ended.value.code == case.code, f"{case.words}: {out.getvalue()}{err.getvalue()}"
     if "--json" not in case.words:
         return told.screen(f"$ everstep {case.words}\n{out.getvalue()}---\n{err.getvalue()}")
-    lines = out.getvalue().splitlines() if case.words.startswith("worker ") else [out.getvalue()]
+    speaks_in_lines = case.words.startswith(("worker ", "chat "))
+    lines = out.getvalue().splitlines() if speaks_in_lines else [out.getvalue()]
     found = told.plain([json.loads(line) for line in lines if line])
     return _keys(found) if case.name in MEASURED else found[0] if len(lines) == 1 else found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from msgspec import Struct
 
@@ -17,8 +17,12 @@ from everstep.client.views import WaitInfo
 from everstep.model.acts import Act
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, ErrorInfo, QueuedTask, StepRecord, Written
-from everstep.model.shapes import VALUE, Instant, Value, shown
+from everstep.model.shapes import VALUE, Count, Instant, Value, shown
 from everstep.model.waits import SettledBy
+
+if TYPE_CHECKING:
+    from everstep.ports.live import KeptLog
+    from everstep.runtime.live.step_logs import LoggedText
 
 
 class ValueReader(Protocol):
@@ -49,6 +53,34 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     node: str
     priority: int
     arguments: dict[str, Value]
+
+
+class StepLogInfo(Struct, frozen=True, kw_only=True):
+    """What one attempt at a step logged and printed."""
+
+    node: str
+    visit: Count
+    attempt: Count
+    epoch: Count
+    """That of the owner that drove the run."""
+    text: str
+    """Its head, a line that says how much is left out, and its tail; whole if it is short."""
+    omitted: Count
+    """How many bytes are left out."""
+
+    @classmethod
+    def of(cls, log: KeptLog, said: LoggedText) -> StepLogInfo:
+        """Describe a log."""
+        place = log.place
+        left = f"\n… {said.omitted:,} bytes left out …\n" if said.omitted else ""
+        return cls(
+            node=place.path,
+            visit=place.visit,
+            attempt=place.attempt,
+            epoch=place.epoch,
+            text=f"{said.head}{left}{said.tail}",
+            omitted=said.omitted,
+        )
 
 
 class StepWaitInfo(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status
-from everstep.model.records import STREAM, WAIT, ErrorInfo, NodeState
+from everstep.model.records import STREAM, UNIT, WAIT, ErrorInfo, NodeState
 from everstep.model.shapes import HIDDEN, shown
 
 _UNTOUCHED = NodeState()
@@ -103,7 +103,7 @@ def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
     names = [*state, *(name for name in state.versions if name not in state)]
     # What a wait asked for, and a stream under way, are kept under ids of their own: never equal.
-    return _by_last_visit((name for name in names if not name.startswith((WAIT, STREAM))), state.part)
+    return _by_last_visit((name for name in names if not name.startswith((WAIT, STREAM, UNIT))), state.part)
 
 
 def _by_last_visit(names: Iterable[str], part: Part | None, itself: str = "") -> dict[str, str]:

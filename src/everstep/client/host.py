@@ -5,17 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import msgspec
 
 from everstep.client.moved import with_moved_calls
 from everstep.client.parts import CallGroup, Parts, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
-from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
+from everstep.client.views import (
+    CheckpointInfo,
+    Delivery,
+    PublishedEvent,
+    RunInfo,
+    RunResult,
+    RunState,
+    SentSignal,
+    SignalInfo,
+    WaitInfo,
+)
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
@@ -60,6 +71,7 @@ if TYPE_CHECKING:
     from everstep.client.groups.versions import VersionCalls
     from everstep.client.groups.waiting import WaitingCalls
     from everstep.client.record_events import Tailing
+    from everstep.client.streaming import streamed, told_both
     from everstep.model.address import Part
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
@@ -73,6 +85,9 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.fork import Edits, fork
     from everstep.runtime.waits.answers import Answers
     from everstep.runtime.waits.delivery import Deliveries
+    from everstep.runtime.waits.inbox import Inboxes
+    from everstep.runtime.waits.publish import publish
+    from everstep.runtime.waits.turns import Said, Turns
     from everstep.runtime.workers.worker import Stats, Worker
 else:
     resume_with_fallback = on_demand("everstep.runtime.integrity.fallback:resume_with_fallback")
@@ -81,6 +96,10 @@ else:
     Edits = on_demand("everstep.runtime.travel.fork:Edits")
     fork = on_demand("everstep.runtime.travel.fork:fork")
     Answers = on_demand("everstep.runtime.waits.answers:Answers")
+    publish = on_demand("everstep.runtime.waits.publish:publish")
+    Inboxes = on_demand("everstep.runtime.waits.inbox:Inboxes")
+    Said = on_demand("everstep.runtime.waits.turns:Said")
+    Turns = on_demand("everstep.runtime.waits.turns:Turns")
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
@@ -88,6 +107,8 @@ else:
     history = on_demand("everstep.runtime.history:history")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     Tailing = on_demand("everstep.client.record_events:Tailing")
+    streamed = on_demand("everstep.client.streaming:streamed")
+    told_both = on_demand("everstep.client.streaming:told_both")
     current_channel = on_demand("everstep.runtime.reader:current_channel")
     gone_on = on_demand("everstep.runtime.reader:gone_on")
 
@@ -113,6 +134,9 @@ class AsyncHost:
     """Whole runs carried elsewhere: bundles, copies to other stores, folders of plain files."""
     storage: CallGroup[StorageCalls] = CallGroup("everstep.client.groups.storage", "StorageCalls")
     """The store itself: its health, whether what it keeps is sound, what waits for it on this machine."""
+
+    _environ: Mapping[str, str] = os.environ
+    """Where it finds what it is not told. A simulation has another one."""
 
     def __init__(
         self,
@@ -149,7 +173,7 @@ class AsyncHost:
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
         self.url = opened.url
         schemes = {"queue": _scheme(queue or opened.url), "channel": _scheme(channel or opened.url)}
-        blobs = os.environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
+        blobs = self._environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
         self._home: Closes = None
         if blobs is not None:
             opened, self._home = with_blobs(opened, blobs, clock, create=create)
@@ -161,7 +185,7 @@ class AsyncHost:
             listener=on_event,
             owns_loop=owns_loop,
             max_threads=max_threads,
-            key=os.environ.get("EVERSTEP_KEY") or None if key is None else key,
+            key=self._environ.get("EVERSTEP_KEY") or None if key is None else key,
             base_url=base_url,
             schedulers=schedulers,
             scheduler=scheduler,
@@ -174,7 +198,7 @@ class AsyncHost:
             queue=open_queue(queue, clock) if queue is not None else None,
             codecs=codecs_of(encrypt, compress, codecs),
         )
-        self._runs = Runs(self._services, LeaseKeeper(opened.store, system))
+        self._runs = Runs(self._services, LeaseKeeper(opened.store, self._services.blocking, system))
         self._assemble(self._keep_by(retention), schemes)
 
     def _system_of(self, clock: Clock | None, ids: Ids | None) -> System:
@@ -201,6 +225,10 @@ class AsyncHost:
     def _answers(self) -> Answers:
         return Answers(self._services, self._runs.keeper)
 
+    @property
+    def _inboxes(self) -> Inboxes:
+        return Inboxes(self._services, self._runs.keeper)
+
     def _twin_runs(self) -> tuple[Services, Runs]:
         services = self._services.twin()
         return services, Runs(services, self._runs.keeper)
@@ -209,15 +237,24 @@ class AsyncHost:
         services, runs = self._twin_runs()
         return services, runs.resting
 
-    def twin(self) -> Self:
-        """Return this host for another event loop: the same store, leases and types, commits of its own."""
+    def _telling(self, listener: Listener) -> Self:
+        """Return this host, on the same event loop, with one more who is told what its runs do."""
+        services = copy(self._services)
+        services.listener = told_both(services.listener, listener)
+        return self._with(services, Runs(services, self._runs.keeper))
+
+    def _with(self, services: Services, runs: Runs) -> Self:
         twin = object.__new__(type(self))
         twin.url = self.url
         twin._home = None
-        twin._services, twin._runs = self._twin_runs()
+        twin._services, twin._runs = services, runs
         twin._after_run = self._after_run
         twin._assemble(self._parts.retention, self._parts.schemes)
         return twin
+
+    def twin(self) -> Self:
+        """Return this host for another event loop: the same store, leases and types, commits of its own."""
+        return self._with(*self._twin_runs())
 
     @property
     def driving(self) -> set[Drivable]:
@@ -268,6 +305,44 @@ class AsyncHost:
         """
         given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
         return self._parts.result(await self._runs.run(flow, given, run_id, wait=wait))
+
+    async def stream(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        channel: Mapping[str, Any] | None = None,
+        wait: bool = False,
+        priority: int = 0,
+        group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Run a flow as `run` does, and yield what happens as it comes: steps, emitted data, chunks, its end.
+
+        The last event is `result`, with the result in its data; what `run` would raise is raised. A reader
+        that is too slow misses events and gets a `gap`; the run does not wait for it. Closing the generator
+        early stops the drive: what has finished is kept, and the run can be resumed.
+        """
+        async with aclosing(
+            streamed(
+                lambda told: self._telling(told).run(
+                    flow,
+                    inputs,
+                    run_id=run_id,
+                    channel=channel,
+                    wait=wait,
+                    priority=priority,
+                    group=group,
+                    by=by,
+                    comment=comment,
+                ),
+                self.clock,
+            )
+        ) as events:
+            async for event in events:
+                yield event
 
     async def start(
         self,
@@ -360,6 +435,20 @@ class AsyncHost:
                 if part is None or (event.node is not None and part.holds(event.node, event.visit)):
                     yield event
 
+    async def follow(self, run_id: str, *, after: str | None = None) -> AsyncGenerator[Event, None]:
+        """Yield the events of a run that any process drives, with what its nodes emit and yield, to its end.
+
+        Steps come from its records; what is emitted comes if its flow has `streams=True`, as long as it is
+        kept. `after` is the id of an event to go on from. What is no longer there is an event `gap`. Of a
+        part such as A17/rag, the events of steps in it.
+        """
+        run_id, part = await in_run(self._runs.reader, run_id)
+        following = self._tailing.follow(run_id, after, live=True, with_emitted=True)
+        async with aclosing(following) as events:
+            async for event in events:
+                if part is None or event.kind == "gap" or part.holds(event.node, event.visit):
+                    yield event
+
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
 
@@ -445,6 +534,100 @@ class AsyncHost:
         would change without being asked to. Only a timer goes on without one.
         """
         return self._parts.wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
+
+    @overload
+    async def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: None = None,
+    ) -> SentSignal: ...
+    @overload
+    async def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> RunResult: ...
+    @overload
+    async def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> SentSignal | RunResult: ...
+    async def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> SentSignal | RunResult:
+        """Send a signal to a run that has not ended, whether or not it waits for one.
+
+        It stays in the run's inbox until the run takes it: a `wait.signal` of that name, the flow's `inbox=`,
+        or a node that asks. The same `id` is the same signal for as long as the run is there, so a call whose
+        reply was lost may be repeated with it. Signals of one sender are taken in the order they were sent.
+
+        With `drive`, the flow of the run, this is a turn: if `name` is the path of a wait, that is answered;
+        then the run is driven to its next wait or its end, and the result returned as `run` does. If another
+        process drives it, that one is followed. `inputs` start a run that is not there yet.
+        """
+        act = act_of(by, comment)
+        if drive is not None:
+            said = Said(run_id, name, value, id, act)
+            return self._parts.result(await Turns(self._services, self._runs).take(said, drive, inputs))
+        if inputs is not None:
+            raise BadRequest("inputs start a run that is driven.", fix="Give its flow: drive=flow.")
+        signal_id, is_new = await self._inboxes.send(run_id, name, value, signal_id=id, act=act)
+        return SentSignal(run_id=run_id, name=name, id=signal_id, is_new=is_new)
+
+    async def publish(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        keep: Span | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> PublishedEvent:
+        """Publish an event: every open `wait.event` of that name whose `match` it meets goes on with it.
+
+        With `keep`, such as `"1d"`, so do waits that open until then. No node of a run has an event of the
+        same `id` twice, so a call whose reply was lost may be repeated with it.
+        """
+        act = act_of(by, comment)
+        how: dict[str, Any] = {"event_id": id, "keep": keep, "act": act}
+        event_id, settled = await publish(self._services, self._runs.keeper, name, value, **how)
+        return PublishedEvent(name=name, id=event_id, settled=settled)
+
+    async def inbox(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[SignalInfo]:
+        """Return what was sent to a run and was not taken yet, the oldest first; looking takes nothing."""
+        found = await self._inboxes.look(run_id, after=after, limit=limit)
+        return [SignalInfo.of(signal) for signal in found]
 
     async def deliver(
         self,

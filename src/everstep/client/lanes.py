@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest
@@ -171,6 +171,29 @@ def _check_depth() -> None:
     )
 
 
+class CallAside(Generic[T]):
+    """A call that is driven on a thread of its own."""
+
+    def __init__(self, outcome: Future[T], underway: Underway) -> None:
+        self._outcome = outcome
+        self._underway = underway
+
+    def done(self) -> bool:
+        """True if it has ended."""
+        return self._outcome.done()
+
+    def result(self) -> T:
+        """Return what came of it, or raise that."""
+        _join(self._outcome)
+        return self._outcome.result()
+
+    def stop(self, reason: BaseException) -> None:
+        """Let it end soon, unless it has, and wait for that: what has finished is kept."""
+        if not self._outcome.done():
+            self._underway.interrupt(reason)
+            _join(self._outcome)
+
+
 class Lanes:
     """Event loops for as many calls as are under way, each used by one thread at a time."""
 
@@ -212,8 +235,8 @@ class Lanes:
             if self._is_closed:
                 self._changed.notify_all()
 
-    def _call_aside(self, work: Work[T]) -> T:
-        """Called where a loop is running already, as in a notebook: drive on another thread."""
+    def aside(self, work: Work[T], on_end: Callable[[], None] = lambda: None) -> CallAside[T]:
+        """Drive a call on a thread of its own, and return it at once."""
         underway = Underway()
         outcome: Future[T] = Future()
 
@@ -222,16 +245,19 @@ class Lanes:
                 outcome.set_result(self._call_here(work, underway))
             except BaseException as error:
                 outcome.set_exception(error)
+            on_end()
 
-        thread = threading.Thread(target=target, name="everstep-host", daemon=True)
-        thread.start()
+        threading.Thread(target=target, name="everstep-host", daemon=True).start()
+        return CallAside(outcome, underway)
+
+    def _call_aside(self, work: Work[T]) -> T:
+        """Called where a loop is running already, as in a notebook: drive on another thread."""
+        call = self.aside(work)
         try:
-            _join(outcome)
+            return call.result()
         except KeyboardInterrupt as reason:
-            underway.interrupt(reason)
-            _join(outcome)  # a node that does not await ends first; a second Ctrl-C does not wait for it
+            call.stop(reason)  # a node that does not await ends first; a second Ctrl-C does not wait for it
             raise
-        return outcome.result()
 
     def close(self) -> None:
         """Let the calls under way end, wait for them, and close the host."""

@@ -1,20 +1,28 @@
-"""The events of a run as its records tell them: ordered, complete, and readable from any point on. Apart from
-what a drive tells while it goes on.
+"""The events of a run as its records tell them: ordered, complete, and readable from any point on; for those
+who follow it, with what its nodes emit. Apart from what a drive tells while it goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everstep.errors import BadRequest
+from everstep.errors import EverstepError
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord
+from everstep.on_demand import on_demand
+from everstep.ports.live import NOT_HERE, LiveBatch, Offset, Position
 from everstep.ports.store import RunRow
 from everstep.runtime.events import Event, EventKind, checkpoint_data, news_of, step_event, with_who
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.live.entries import LiveEntry, open_batch
+else:
+    open_batch = on_demand("everstep.runtime.live.entries:open_batch")
 
 LOOK = 0.1
 """Seconds between two looks at whether the store was written to."""
@@ -61,26 +69,37 @@ class Tailing:
         """Of each run that is followed: the count of changes before its row was read, and the row."""
         self._followers: Counter[str] = Counter()
 
-    async def follow(self, run_id: str, after: str | None, *, live: bool) -> AsyncGenerator[Event, None]:
+    async def follow(
+        self, run_id: str, after: str | None, *, live: bool, with_emitted: bool = False
+    ) -> AsyncGenerator[Event, None]:
         """Yield the events of a run that come after one of them, by its id; by default all.
 
         With `live`, those still to come too, until the run has ended. Records are read a few at a time, as
-        they are asked for, and between two pages others have their turn.
+        they are asked for, and between two pages others have their turn. `with_emitted` adds what its nodes
+        emit, as far as it is kept; an id then tells where a reader stands in both.
         """
-        seen_last = _split(after)
+        position = Position.of(after)
+        seen_last = position.sequence, position.place
         seen = self._services.store.changes()
         row = await self._runs.row(run_id)
         told = seen_last[0] - 1
+        emitted = Emitted(self._services, run_id, position) if with_emitted else None
         self._followers[run_id] += 1
         try:
             while True:
-                async for event in self._between(row, told, seen_last):
+                recorded = self._between(row, told, seen_last)
+                # What was emitted before the run came as far as the row says is there by now.
+                async for event in recorded if emitted is None else emitted.among(recorded):
                     yield event
                 told = max(told, row.checkpoints)
                 if row.status.is_final or not live:
                     return
                 while (changes := self._services.store.changes()) == seen:
-                    await self._services.system.pause(LOOK)
+                    if emitted is None or not emitted.is_kept:
+                        await self._services.system.pause(LOOK)
+                        continue
+                    for event in await emitted.next():
+                        yield event
                 seen = changes
                 row = await self._row(run_id, seen)
         finally:
@@ -112,10 +131,103 @@ class Tailing:
             await self._services.system.pause(0)
 
 
-def _split(after: str | None) -> tuple[int, int]:
-    if after is None:
-        return 0, 0
-    sequence, dot, place = after.partition(".") if isinstance(after, str) else ("", "", "")
-    if not (sequence.isdecimal() and dot and place.isdecimal()) or len(after) > 20:
-        raise BadRequest(f"{str(after)[:40]!r} is not the id of an event.", fix="They look like 12.3.")
-    return int(sequence), int(place)
+class _AtOffset(NamedTuple):
+    offset: Offset
+    event: Event
+
+
+class Emitted:
+    """What the nodes of one run emit, for one reader; knows how far the reader has come.
+
+    Nothing is kept for a reader: one that is slow asks later, and what is gone by then is a gap.
+    """
+
+    def __init__(self, services: Services, run_id: str, position: Position) -> None:
+        self._services = services
+        self._run_id = run_id
+        self._at = position
+        """How far the reader has come."""
+        self._read = position.offset
+        """How far was read for it."""
+        self._is_told = False
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the store keeps what nodes emit."""
+        return self._services.live.is_there
+
+    async def among(self, recorded: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+        """Yield what is there already among events of records, each where its time puts it."""
+        so_far = self._so_far()
+        waiting = await anext(so_far, None)
+        async for event in recorded:
+            while waiting is not None and waiting.event.at <= event.at:
+                yield self._placed(waiting)
+                waiting = await anext(so_far, None)
+            sequence, _, place = event.id.partition(".")
+            self._at = self._at._replace(sequence=int(sequence), place=int(place))
+            yield event.called(str(self._at))
+        while waiting is not None:
+            yield self._placed(waiting)
+            waiting = await anext(so_far, None)
+
+    async def next(self) -> list[Event]:
+        """Return what came, after waiting a moment for it."""
+        reader = self._services.live.reader
+        assert reader is not None
+        return [self._placed(one) for one in self._opened(await reader.next(self._run_id, self._read))]
+
+    async def _so_far(self) -> AsyncGenerator[_AtOffset, None]:
+        reader = self._services.live.reader
+        if reader is None:
+            if not self._is_told:
+                self._is_told = True
+                yield self._gap(self._read, self._services.clock.now(), {"reason": NOT_HERE})
+            return
+        while batches := await reader.now(self._run_id, self._read):
+            for one in self._opened(batches):
+                yield one
+
+    def _placed(self, one: _AtOffset) -> Event:
+        self._at = self._at._replace(offset=one.offset)
+        return one.event.called(str(self._at))
+
+    def _opened(self, batches: Sequence[LiveBatch]) -> Iterator[_AtOffset]:
+        for batch in batches:
+            if batch.offset <= self._read:
+                continue
+            try:
+                entries = open_batch(self._services.codecs, batch)
+            except EverstepError as error:
+                lost = self._missing(batch.epoch, batch.last + 1)
+                self._read = batch.offset
+                told = {"lost": lost, "reason": error.message}
+                yield self._gap(batch.offset, self._services.clock.now(), told)
+                continue
+            for number, entry in enumerate(entries, batch.last - batch.count + 1):
+                if Offset(batch.epoch, number) > self._read:
+                    yield from self._entry(Offset(batch.epoch, number), entry)
+
+    def _entry(self, offset: Offset, entry: LiveEntry) -> Iterator[_AtOffset]:
+        lost = self._missing(offset.epoch, offset.number)
+        if lost:
+            yield self._gap(Offset(offset.epoch, offset.number - 1), entry.at, {"lost": lost})
+        self._read = offset
+        event = Event(
+            kind="chunk" if entry.kind == "chunk" else "emitted",
+            run_id=self._run_id,
+            at=entry.at,
+            node=entry.node,
+            visit=entry.visit,
+            attempt=entry.attempt,
+            data=entry.data,
+        )
+        yield _AtOffset(offset, event)
+
+    def _missing(self, epoch: int, number: int) -> int:
+        """Return how many of an epoch are missing before a number."""
+        before = self._read
+        return number - 1 - (before.number if before.epoch == epoch else 0)
+
+    def _gap(self, offset: Offset, at: datetime, data: dict[str, Any]) -> _AtOffset:
+        return _AtOffset(offset, Event(kind="gap", run_id=self._run_id, at=at, data=data))

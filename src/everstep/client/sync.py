@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from everstep.client import sync_groups
+    from everstep.client.streaming import streamed_here
     from everstep.client.sync_groups import (
         SyncDebugCalls,
         SyncFleetCalls,
@@ -35,13 +36,24 @@ if TYPE_CHECKING:
         SyncVersionCalls,
         SyncWaitingCalls,
     )
-    from everstep.client.views import CheckpointInfo, Delivery, RunInfo, RunResult, RunState, WaitInfo
+    from everstep.client.views import (
+        CheckpointInfo,
+        Delivery,
+        PublishedEvent,
+        RunInfo,
+        RunResult,
+        RunState,
+        SentSignal,
+        SignalInfo,
+        WaitInfo,
+    )
     from everstep.codec.chain import Codec
     from everstep.codec.keyring import KeyRing
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
     from everstep.model.durability import DurabilityMode
+    from everstep.model.durations import Span
     from everstep.model.enums import Status
     from everstep.model.records import CheckpointRecord
     from everstep.model.retention import Retention
@@ -54,6 +66,7 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.worker import Stats
 else:
     sync_groups = on_demand("everstep.client.sync_groups")
+    streamed_here = on_demand("everstep.client.streaming:streamed_here")
 
 
 async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
@@ -222,6 +235,42 @@ class Host:
             )
         )
 
+    def stream(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        channel: Mapping[str, Any] | None = None,
+        wait: bool = False,
+        priority: int = 0,
+        group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Iterator[Event]:
+        """Run a flow as `run` does, and yield what happens as it comes: steps, emitted data, chunks, its end.
+
+        The last event is `result`, with the result in its data; what `run` would raise is raised. A reader
+        that is too slow misses events and gets a `gap`; the run does not wait for it. Closing the generator
+        early stops the drive: what has finished is kept, and the run can be resumed.
+        """
+
+        yield from streamed_here(
+            self._lanes.aside,
+            self._host.clock,
+            lambda host, told: host._telling(told).run(
+                flow,
+                inputs,
+                run_id=run_id,
+                channel=channel,
+                wait=wait,
+                priority=priority,
+                group=group,
+                by=by,
+                comment=comment,
+            ),
+        )
+
     def start(
         self,
         flow: Flow,
@@ -316,6 +365,22 @@ class Host:
             with suppress(BadRequest):  # the host is closed
                 self._lanes.call(lambda _: _close(events))
 
+    def follow(self, run_id: str, *, after: str | None = None) -> Iterator[Event]:
+        """Yield the events of a run that any process drives, with what its nodes emit and yield, to its end.
+
+        Steps come from its records; what is emitted comes if its flow has `streams=True`, as long as it is
+        kept. `after` is the id of an event to go on from. What is no longer there is an event `gap`. Of a
+        part such as A17/rag, the events of steps in it.
+        """
+
+        events = self._host.twin().follow(run_id, after=after)
+        try:
+            while (event := self._lanes.call(lambda _: _next_event(events))) is not None:
+                yield event
+        finally:
+            with suppress(BadRequest):  # the host is closed
+                self._lanes.call(lambda _: _close(events))
+
     def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
 
@@ -360,6 +425,95 @@ class Host:
         would change without being asked to. Only a timer goes on without one.
         """
         return self._lanes.call(lambda host: host.answer(token_or_id, answer, by=by, comment=comment))
+
+    @overload
+    def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: None = None,
+    ) -> SentSignal: ...
+    @overload
+    def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> RunResult: ...
+    @overload
+    def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> SentSignal | RunResult: ...
+    def send(
+        self,
+        run_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+        drive: Flow | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> SentSignal | RunResult:
+        """Send a signal to a run that has not ended, whether or not it waits for one.
+
+        It stays in the run's inbox until the run takes it: a `wait.signal` of that name, the flow's `inbox=`,
+        or a node that asks. The same `id` is the same signal for as long as the run is there, so a call whose
+        reply was lost may be repeated with it. Signals of one sender are taken in the order they were sent.
+
+        With `drive`, the flow of the run, this is a turn: if `name` is the path of a wait, that is answered;
+        then the run is driven to its next wait or its end, and the result returned as `run` does. If another
+        process drives it, that one is followed. `inputs` start a run that is not there yet.
+        """
+        return self._lanes.call(
+            lambda host: host.send(
+                run_id, name, value, id=id, by=by, comment=comment, drive=drive, inputs=inputs
+            )
+        )
+
+    def publish(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        id: str | None = None,
+        keep: Span | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> PublishedEvent:
+        """Publish an event: every open `wait.event` of that name whose `match` it meets goes on with it.
+
+        With `keep`, such as `"1d"`, so do waits that open until then. No node of a run has an event of the
+        same `id` twice, so a call whose reply was lost may be repeated with it.
+        """
+        return self._lanes.call(
+            lambda host: host.publish(name, value, id=id, keep=keep, by=by, comment=comment)
+        )
+
+    def inbox(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[SignalInfo]:
+        """Return what was sent to a run and was not taken yet, the oldest first; looking takes nothing."""
+        return self._lanes.call(lambda host: host.inbox(run_id, after=after, limit=limit))
 
     def deliver(
         self,

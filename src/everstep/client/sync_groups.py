@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from everstep.client.checkpoint_steps import StepLogInfo
     from everstep.client.diff import Diff
     from everstep.client.guards import BreakerInfo
     from everstep.client.lanes import Lanes
@@ -65,6 +66,14 @@ class SyncDebugCalls:
         what lies inside is compared, whatever they are called.
         """
         return self._lanes.call(lambda host: host.debug.diff(run_id, other, start=start, end=end))
+
+    def logs(self, run_id: str) -> list[StepLogInfo]:
+        """Return what nodes logged and printed, if their flow has `logs=True`, by step and attempt.
+
+        Of a part such as A17/draft@2, the logs of steps in it. An attempt whose process died has another
+        epoch than the one that took its place.
+        """
+        return self._lanes.call(lambda host: host.debug.logs(run_id))
 
     def nodes(self, run_id: str) -> RunNodes:
         """Return a run at a glance: its nodes with visits, attempts, items, waits, times, and who did what.

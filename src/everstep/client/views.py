@@ -22,6 +22,7 @@ from everstep.model.records import (
     CHANNEL,
     KEPT,
     STREAM,
+    UNIT,
     WAIT,
     Counters,
     ErrorInfo,
@@ -48,10 +49,11 @@ if TYPE_CHECKING:
     from everstep.runtime.integrity.findings import Fallback
     from everstep.runtime.lineage import Link
     from everstep.runtime.rehydrate import Rehydrated
-    from everstep.runtime.waits.answers import who_settled
+    from everstep.runtime.waits.answers import message_name, who_settled
 else:
     notes = on_demand("everstep.codec.notes")
     guards = on_demand("everstep.client.guards")
+    message_name = on_demand("everstep.runtime.waits.answers:message_name")
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
     plain_of = on_demand("everstep.model.address:plain_of")
@@ -210,6 +212,47 @@ class RunResult(Values):
         ) from self._exception
 
 
+class SentSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was sent to a run."""
+
+    run_id: str
+    name: str
+    id: str
+    is_new: bool
+    """False if the run had a signal of this id already, so that this one counts for nothing."""
+
+
+class PublishedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that was published."""
+
+    name: str
+    id: str
+    settled: Count
+    """How many waits it settled at once; others may take it while it is kept."""
+
+
+class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal in a run's inbox that the run has not taken."""
+
+    number: Count
+    """Counts the signals of the run in the order in which they came."""
+    id: str
+    name: str
+    value: Any
+    """None if it cannot be read here; then `problem` says why."""
+    sent_at: Instant
+    act: Act | None
+    """Who sent it, and why, if that was said."""
+    wait_id: str | None
+    """The wait that it has settled, and that takes it next."""
+    problem: str
+
+    @classmethod
+    def of(cls, signal: msgspec.Struct) -> SignalInfo:
+        """Describe one."""
+        return cls(**_same(cls, signal))
+
+
 class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a run waits for."""
 
@@ -227,6 +270,8 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Other ways to say an option, in lower case."""
     schema: dict[str, Any] | None
     """The JSON Schema of an answer; none if anything will do."""
+    listens_for: str
+    """The name of the signal, or of the event, that settles it; empty if an answer does."""
     scheduler: str
     """The alias of the scheduler that keeps its time; empty for the store's own."""
     status: WaitStatus
@@ -260,8 +305,10 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
                 "node": row.path,
                 "spellings": details.get("spellings") or {},
                 "schema": details.get("schema"),
+                "listens_for": message_name(row),
                 "answer": None if row.answer is None else msgspec.json.decode(row.answer),
                 "act": who_settled(row),
+                **({} if (message := notes.message_of(row)) is None else _said(message)),
                 "token": token,
                 "token_metadata": details.get(notes.TOKEN),
                 "link": link,
@@ -287,7 +334,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """How it was taken up here: ids, frontier, attempt, time."""
 
 
-OWN = (WAIT, STREAM, KEPT, "@task/")
+OWN = (WAIT, STREAM, UNIT, KEPT, "@task/")
 """What the names of values begin with that are a run's own affair."""
 
 
@@ -401,6 +448,11 @@ def _outputs_of(plan: Plan, around: str, name: str) -> tuple[str, ...]:
     return plan.nodes[i].outputs if i is not None and i not in plan.children else ()
 
 
+def _said(message: notes.Message) -> dict[str, Any]:
+    """Return what a wait for a signal or an event was settled with, and by whom."""
+    return {"answer": message.value, "act": message.act}
+
+
 def _same(shape: type[msgspec.Struct], row: msgspec.Struct) -> dict[str, Any]:
     """Return what a row has under the names that a result has, too."""
     return {name: getattr(row, name) for name in shape.__struct_fields__ if hasattr(row, name)}
@@ -450,7 +502,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             | {
                 "flow": row.flow_id,
                 "is_driven": is_driven,
-                "is_cancelling": row.signal is not None,
+                "is_cancelling": row.stop_request is not None,
                 "pinned": pinned,
                 "pinned_by": pinned_by,
             }

@@ -23,9 +23,10 @@ ADDRESS = RUN_ID + "(@[0-9]{1,10})?" + _INSIDE
 """Either of them, as of a checkpoint, too. Where that is not taken the host says so."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
-EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"
+EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}(~[0-9]{1,10}\.[0-9]{1,12})?"
 CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
 
+EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}"
 BREAKER_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 
 SLASH = "%2F"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everstep.codec.wire import schemas
-from everstep.server.checks import ADDRESS, BREAKER_NAME, PART, TOKEN, WAIT_ID
+from everstep.server.checks import ADDRESS, BREAKER_NAME, EVENT_NAME, PART, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
 from everstep.server.shapes import Error
@@ -31,6 +31,7 @@ PATH_PARAMETERS = {
     "wait_id": pattern(WAIT_ID),
     "token": pattern(TOKEN),
     "breaker": pattern(BREAKER_NAME),
+    "event": pattern(EVENT_NAME),
 }
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from everstep.client.guards import BreakerInfo
 from everstep.client.projection import StepPage
-from everstep.client.views import RunInfo, WaitInfo
+from everstep.client.views import PublishedEvent, RunInfo, SentSignal, WaitInfo
 from everstep.results import Erased
 from everstep.server import shapes
-from everstep.server.api import breakers, delivery, events, keeping, looking, monitoring, runs, waits
+from everstep.server.api import breakers, delivery, events, inbox, keeping, looking, monitoring, runs, waits
 from everstep.server.checks import (
     CHECKPOINT,
     EVENT_ID,
@@ -180,9 +180,18 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET",
+        path="/runs/{run_id}/logs",
+        name="list_logs",
+        summary="Show what nodes logged and printed, if their flow keeps that.",
+        handler=looking.logs,
+        answers={200: _json("What was logged, by step and attempt.", shapes.Logs)},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="GET",
         path="/runs/{run_id}/events",
         name="watch_run",
-        summary="Stream the events of a run until it ends, or give a page of them as JSON.",
+        summary="Stream what a run does and its nodes emit until it ends, or give a page of events as JSON.",
         handler=events.events,
         query=(Query("after", pattern(EVENT_ID), "Only what came after this event."), _LIMIT),
         answers={
@@ -216,6 +225,41 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             202: _json("The run halted, or is left to workers.", shapes.Halted),
         },
         errors=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/inbox",
+        name="show_inbox",
+        summary="List what was sent to a run and not taken yet, the oldest first.",
+        handler=inbox.look,
+        query=(_LIMIT, Query("after", pattern(inbox.NUMBER), "Go on after this number.")),
+        answers={200: _json("Signals.", shapes.Inbox)},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/inbox",
+        name="send_signal",
+        is_signed=True,
+        summary="Send a signal to a run that has not ended. The same `id` is the same signal. With `drive` "
+        "it is a turn: the service drives the run to its next wait or its end.",
+        handler=inbox.send,
+        body=Body(shapes.Send),
+        answers={
+            200: _json("The signal; of a turn, what the run ended with.", (SentSignal, shapes.Turn)),
+            202: _json("The turn is over, and the run waits.", shapes.Turn),
+        },
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/events/{event}",
+        name="publish_event",
+        is_signed=True,
+        summary="Publish an event: every wait for it goes on. The same `id` counts once for a node of a run.",
+        handler=inbox.publish,
+        body=Body(shapes.Publish, required=False),
+        answers={200: _json("The event.", PublishedEvent)},
     ),
     Endpoint(
         method="GET",

@@ -10,8 +10,8 @@ from msgspec import Struct
 from everstep.codec.wire import schema_name
 
 Schema = dict[str, Any]
-Shape = Schema | type[Struct]
-"""A schema, or the struct that it is derived from."""
+Shape = Schema | type[Struct] | tuple[type[Struct], ...]
+"""A schema, or the struct that it is derived from, or several of which it is one."""
 
 ANY: Schema = {}
 TEXT: Schema = {"type": "string"}
@@ -25,9 +25,12 @@ def pattern(text: str) -> Schema:
 
 def schema_of(shape: Shape) -> Schema:
     """Return a schema, or where that of a struct is."""
+    if isinstance(shape, tuple):
+        return {"anyOf": [schema_of(one) for one in shape]}
     return shape if isinstance(shape, dict) else {"$ref": f"#/components/schemas/{schema_name(shape)}"}
 
 
 def structs_of(shapes: Iterable[Shape]) -> list[type[Struct]]:
     """Return the structs among them."""
-    return [shape for shape in shapes if not isinstance(shape, dict)]
+    several = [shape if isinstance(shape, tuple) else (shape,) for shape in shapes]
+    return [one for shape in several for one in shape if not isinstance(one, dict)]

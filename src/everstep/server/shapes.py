@@ -10,14 +10,16 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
+from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
-from everstep.client.views import RunInfo, RunResult, RunState, WaitInfo, WorkerInfo
+from everstep.client.views import RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_TEXT, PRIORITIES, Count, Instant, Value
+from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
 from everstep.results import Event, Fallback
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID
@@ -64,6 +66,14 @@ class Waits(Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class Inbox(Struct, frozen=True, kw_only=True):
+    """A page of signals that a run has not taken."""
+
+    signals: list[SignalInfo]
+    next: Count | None
+    """The number of the last one, to go on from."""
+
+
 class Events(Struct, frozen=True, kw_only=True):
     """A page of events."""
 
@@ -98,6 +108,12 @@ class ShownNode(NodeInfo, frozen=True, kw_only=True):
     def of(cls, node: NodeInfo) -> ShownNode:
         """Describe a node."""
         return cls(**{**asdict(node), "error": RunError.of(node.error)})
+
+
+class Logs(Struct, frozen=True, kw_only=True):
+    """What the nodes of a run logged and printed, by step and attempt."""
+
+    logs: list[StepLogInfo]
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
@@ -168,6 +184,17 @@ class Result(Struct, frozen=True, kw_only=True):
             spooled=result.spooled,
             fallback=UNSET if result.fallback is None else result.fallback,
         )
+
+
+class Turn(Result, frozen=True, kw_only=True):
+    """What a run came to in a turn, and what it waits for now."""
+
+    waits: list[WaitInfo]
+
+    @classmethod
+    def of(cls, result: RunResult) -> Turn:
+        """Read the values of a result."""
+        return cls(**asdict(Result.of(result)), waits=result.waits)
 
 
 class Halted(Struct, frozen=True, kw_only=True):
@@ -250,6 +277,27 @@ class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 LONGEST_TTL = 10 * 365 * 24 * 3600
+
+
+class Send(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal to be sent."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=LONGEST_SIGNAL)]
+    value: Any = None
+    id: Annotated[str, Meta(min_length=1, max_length=LONGEST_SIGNAL)] | None = None
+    """The same one is the same signal for as long as the run is there."""
+    drive: bool = False
+    """Drive the run to its next wait or its end; a name that is the path of a wait answers that one."""
+
+
+class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event to be published."""
+
+    value: Any = None
+    id: Annotated[str, Meta(min_length=1, max_length=LONGEST_SIGNAL)] | None = None
+    """No node of a run has an event of the same one twice."""
+    keep_seconds: Annotated[float, Meta(ge=0.001, le=366 * 86400)] | None = None
+    """For how long waits that open later find it."""
 
 
 class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

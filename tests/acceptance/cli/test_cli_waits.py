@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.acceptance.cli.terminal import Terminal, environment
 from tests.servers import warm
 
 FLOWS = """
@@ -52,11 +48,6 @@ notifiers = {"desk": lambda notice: Path("told").write_text(f"{notice.node} {not
 KEY = "a key of at least sixteen characters"
 SOON = "in (3d|2d 23h)"
 Everstep = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_") and k != "NO_COLOR"}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
 
 
 def caller(folder: Path) -> Everstep:
@@ -461,38 +452,6 @@ def test_ctrl_c_leaves_a_run_halted_and_says_how_to_go_on(everstep: Everstep, tm
 
 
 # -- a terminal ------------------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A command on a terminal of its own, and what it has shown."""
-
-    def __init__(self, cwd: Path, *words: str) -> None:
-        self.shown = ""
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            program = [sys.executable, "-m", "everstep", *words]
-            os.execve(sys.executable, program, environment() | {"TERM": "xterm"})
-
-    def read(self, wanted: str) -> None:
-        """Read until this is shown."""
-        ends = time.monotonic() + 20
-        while wanted not in self.shown:
-            ready, _, _ = select.select([self._fd], [], [], ends - time.monotonic())
-            assert ready, self.shown
-            self.shown += os.read(self._fd, 4096).decode()
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def wait(self) -> int:
-        """Return the exit code."""
-        try:
-            while chunk := os.read(self._fd, 4096):
-                self.shown += chunk.decode()
-        except OSError:
-            pass  # the other end is closed
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def test_a_terminal_shows_the_context_and_asks_for_an_approval(everstep: Everstep, tmp_path: Path) -> None:

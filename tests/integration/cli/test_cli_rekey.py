@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from everstep import Flow, Host, node
+from everstep import Context, Flow, Host, node, wait
 from everstep.cli.commands.runs.list import runs
 from everstep.cli.commands.runs.log import log
 from everstep.cli.commands.runs.state import state
@@ -63,6 +63,30 @@ def test_rekey_says_what_it_would_do_and_what_it_did(url: str, monkeypatch: pyte
     assert said(rekey, "--store", url) == "2 runs: 0 encrypted anew\n"
     monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", NEW)
     assert "750" in said(state, "A17", "--store", url)
+
+
+def test_rekey_counts_what_lies_beside_the_records(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @node(output="said")
+    def says(n: int, ctx: Context) -> int:
+        print("a logged secret")
+        ctx.emit("told", word="an emitted secret")
+        return n
+
+    flow = Flow("talk", [says, wait.question("reply", kind="text")], streams=True, logs=True)
+    with Host(url) as host:
+        host.run(flow, {"n": 1}, run_id="A19")
+        host.send("A19", "later", "a secret")
+    monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", f"{NEW},{OLD}")
+    told = json.loads(said(rekey, "A19", "--store", url, "--dry-run", "--json"))
+    assert {k: told["runs"][0][k] for k in ("waits", "signals", "emitted", "logs")} == {
+        "waits": 1,
+        "signals": 1,
+        "emitted": 1,
+        "logs": 1,
+    }
+    shown = said(rekey, "A19", "--store", url).splitlines()
+    assert shown[0].endswith(" checkpoints, 1 wait, 1 signal, 1 stream part, 1 log")
+    assert said(rekey, "A19", "--store", url) == "1 run: 0 encrypted anew\n"
 
 
 def test_commands_take_their_keys_from_the_environment(url: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from everstep import END, Flow, node, route
+from everstep import END, Context, Flow, node, route
 from everstep.client.record_events import LOOK
 from everstep.server.api.events import _stream
 from tests.integration.server.serving import Serving, code_of, expense, plain, served
@@ -62,6 +62,25 @@ async def test_a_stream_goes_on_after_the_last_event_seen(s: Serving) -> None:
         by_query = await s.client.get(f"/runs/A1/events?after={seen}")
         assert [frame["id"] for frame in frames(by_header.text)] == every[k + 1 :]
         assert by_query.text == by_header.text
+
+
+@served()
+async def test_a_stream_has_what_nodes_emit_and_goes_on_behind_it(s: Serving) -> None:
+    @node
+    def speak(x: int, ctx: Context) -> None:
+        for k in range(x):
+            ctx.emit("said", k=k)
+
+    await s.host.run(Flow("speaking", [speak], streams=True), {"x": 3}, run_id="A1")
+    every = frames((await s.client.get("/runs/A1/events")).text)
+    emitted = [frame for frame in every if frame["event"] == "emitted"]
+    assert [json.loads(frame["data"])["data"]["data"] for frame in emitted] == [{"k": k} for k in range(3)]
+    assert [frame["id"].partition("~")[2] for frame in emitted] == ["1.1", "1.2", "1.3"]
+    for k, frame in enumerate(every[:-1]):
+        rest = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": frame["id"]})
+        assert [one["id"] for one in frames(rest.text)] == [one["id"] for one in every[k + 1 :]]
+    page = (await s.client.get(f"/runs/A1/events?after={emitted[0]['id']}", headers=JSON)).json()
+    assert "emitted" not in [event["kind"] for event in page["events"]], "a page is what is recorded"
 
 
 @served()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from everstep import Flow, node, wait
+from everstep import Context, Flow, node, wait
 from everstep.server.pages import look
 from tests.integration.server.serving import (
     NO_SUCH_TOKEN,
@@ -306,3 +306,28 @@ async def test_every_page_asks_for_a_name_and_a_comment(s: Serving) -> None:
     waiting = await s.halted(ask_text)
     again = await s.client.post(f"/w/{waiting.token}", data={"answer": "hm", "by": "x" * 201})
     assert again.status_code == 400 and "at most 200" in again.text and "hm" in again.text
+
+
+@node(output="sent", halts=True)
+def publish(topic: str, ctx: Context) -> list[object]:
+    draft = ctx.step("write", f"A page about {topic}.".upper)
+    said = ctx.wait(wait.approval("ok", context=draft, prompt="Publish it?"))
+    return [said.approved, said.approver, ctx.wait(wait.Wait(kind="text", prompt="Where?"))]
+
+
+inside = Flow("inside", [publish])
+
+
+@served(headers={})
+async def test_the_page_answers_a_wait_in_the_middle_of_a_node(s: Serving) -> None:
+    waiting = await s.halted(inside, topic="rain")
+    page = await page_of(s, waiting.token)
+    for text in ("Publish it?", "A PAGE ABOUT RAIN.", "publish/$ok"):
+        assert text in page.text
+    answer = {"approved": "true", "by": "Ann", "comment": ""}
+    assert (await s.client.post(f"/w/{waiting.token}", data=answer)).status_code == 200
+    [second] = (await s.host.resume(waiting.run_id, inside)).waits
+    assert "Where?" in (await page_of(s, second.token)).text
+    assert (await s.client.post(f"/w/{second.token}", data={"answer": '"here"', "by": ""})).status_code == 200
+    result = await s.host.resume(waiting.run_id, inside)
+    assert result["sent"] == [True, "Ann", "here"]

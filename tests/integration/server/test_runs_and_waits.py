@@ -517,3 +517,29 @@ async def test_inputs_over_http_become_what_the_flow_declares(s: Serving) -> Non
     refused = await s.client.post("/runs", json={**body, "inputs": {"day": "soon", "amount": "1"}})
     assert code_of(refused) == (422, "run.bad_input")
     assert "'day' cannot be date" in refused.json()["message"]
+
+
+@served()
+async def test_a_turn_answers_the_wait_and_drives_the_run_to_the_next_or_its_end(s: Serving) -> None:
+    waiting = await s.halted(ask_choice)
+    said = {"name": waiting.node, "value": "red", "id": "click-1", "by": "ann", "drive": True}
+    refused = await s.client.post(f"/runs/{waiting.run_id}/inbox", json={**said, "value": "no colour"})
+    assert code_of(refused) == (400, "answer.invalid")
+    first = await s.client.post(f"/runs/{waiting.run_id}/inbox", json=said)
+    assert (first.status_code, first.json()["status"], first.json()["waits"]) == (200, "completed", [])
+    again = await s.client.post(f"/runs/{waiting.run_id}/inbox", json=said)
+    assert (again.status_code, again.json()) == (200, first.json()), "the same id is the same turn"
+    late = await s.client.post(f"/runs/{waiting.run_id}/inbox", json={**said, "id": "click-2"})
+    assert code_of(late) == (409, "run.ended")
+    assert (await s.client.post("/runs/unknown/inbox", json=said)).status_code == 404
+
+
+@served(works=False)
+async def test_a_service_that_drives_nothing_takes_no_turn(s: Serving) -> None:
+    waiting = await s.halted(ask_choice)
+    said = {"name": waiting.node, "value": "red", "drive": True}
+    assert code_of(await s.client.post(f"/runs/{waiting.run_id}/inbox", json=said)) == (
+        400,
+        "request.invalid",
+    )
+    assert await s.host.inbox(waiting.run_id) == []

@@ -10,7 +10,7 @@ import click
 
 from everstep import Flow
 from everstep.cli.view.outline import is_tolerated
-from everstep.cli.view.text import chosen_of, count, duration, moment, one_line
+from everstep.cli.view.text import chosen_of, count, duration, moment, one_line, size
 from everstep.cli.view.waits import answering, due_in, noun, present
 from everstep.client.outline import node_at
 from everstep.client.projection import Items, Projection
@@ -51,9 +51,12 @@ class Lines(Silent):
         self._run = Projection()
         self._open: dict[str, Event] = {}
         """What an earlier process has left waiting, by node, as far as nothing was heard of it."""
+        self._chunks = ChunkLines(lambda line: click.echo(line, err=True))
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
+        if self._chunks.take(event):
+            return
         self._open.pop(event.node, None)
         base = map_of(event.node)
         before = _tenth(self._run.maps.of(base)) if base is not None else 0
@@ -92,6 +95,40 @@ class Lines(Silent):
         return ""
 
 
+class ChunkLines:
+    """Chunks of streams as lines of text: small ones, such as tokens, share a line."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._step, self._text = "", ""
+
+    def take(self, event: Event) -> bool:
+        """Take a chunk, and return true; before anything else the line ends that was begun."""
+        step = step_name(event.node, event.visit) if event.kind == "chunk" else ""
+        if step != self._step:
+            self.flush()
+        if not step:
+            return False
+        chunk = event.data.get("chunk")
+        self._step = step
+        self._text += chunk if isinstance(chunk, str) else f"{one_line(str(chunk))} "
+        while "\n" in self._text or len(self._text) > WIDE:
+            line, _, rest = self._text.partition("\n")
+            if len(line) > WIDE:
+                line, rest = self._text[:WIDE], self._text[WIDE:]
+            self._text = rest
+            self._write(f"  … {step}  {one_line(line)}")
+        return True
+
+    def flush(self) -> None:
+        """End the line that was begun."""
+        if self._text.strip():
+            self._write(f"  … {self._step}  {one_line(self._text)}")
+        self._step, self._text = "", ""
+
+
+WIDE = 100
+"""How many characters of chunks go into a line."""
 MANY = 20
 """From so many items on, a map tells of its way."""
 
@@ -159,7 +196,20 @@ def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
             return f"  ‖ {step}  {waits_for(event)}"
         case "budget_warned" | "breaker_opened":
             return f"  ! {news_said(data)}"
+        case "emitted" if data.get("name") != "heartbeat" or data.get("data"):
+            return f"  · {step}  {emitted_said(data)}"
+        case "gap":
+            lost = count(data["lost"], "event") if "lost" in data else "live data"
+            return f"  … {lost} missed" + (f": {one_line(data['reason'])}" if "reason" in data else "")
     return ""
+
+
+def emitted_said(data: Mapping[str, Any]) -> str:
+    """Write what a node emitted: `progress  done=3 of=10`."""
+    if "omitted" in data:
+        return f"{data.get('name', '')}  {size(data['omitted'])}, too large to be followed"
+    told = "  ".join(f"{name}={one_line(str(value))}" for name, value in data.get("data", {}).items())
+    return f"{one_line(data['name'])}  {told}".rstrip()
 
 
 def news_said(data: Mapping[str, Any]) -> str:

@@ -14,7 +14,16 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep import Flow
-from everstep.cli.live.progress import How, attempt_of, describe, open_waits, recalled, resumed_at, way_of
+from everstep.cli.live.progress import (
+    How,
+    attempt_of,
+    describe,
+    emitted_said,
+    open_waits,
+    recalled,
+    resumed_at,
+    way_of,
+)
 from everstep.cli.view.groups import members_of
 from everstep.cli.view.outline import is_beside_a_phase, is_tolerated
 from everstep.cli.view.text import chosen_of, cut, duration, one_line
@@ -217,7 +226,10 @@ class LiveTree:
     def _note_step(self, line: TreeRow, event: Event) -> None:
         data = event.data
         if event.kind in ("chunk", "streamed", "emitted", "spent"):
-            line.note = one_line(str(data["chunk"])) if event.kind == "chunk" else line.note
+            if event.kind == "chunk":
+                line.note = one_line(str(data["chunk"]))
+            elif event.kind == "emitted" and data.get("name", "heartbeat") != "heartbeat":
+                line.note = emitted_said(data)
             return
         line.node, line.is_before, line.note = self._run.node(line.path), False, ""
         match event.kind:

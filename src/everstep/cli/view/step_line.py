@@ -15,6 +15,7 @@ from everstep.frontends.phases.places import GATES
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
 from everstep.model.records import CHANNEL, SPENT, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.records import RESULT as CALL
 from everstep.model.waits import WaitOpened
 
 WIDTH, WIDE = 40, 72
@@ -47,7 +48,7 @@ def said(step: StepRecord, lookup: Lookup, maps: Maps, joined: str = "") -> str:
     if step.wait is not None:
         wait = lookup.wait(step.wait.wait_id)
         parts.append(settled(wait) if wait is not None else act_said(step.act))
-    parts.append(", ".join(_values(step, lookup, maps)))
+    parts.append(_of_call(step, lookup) if is_call(step) else ", ".join(_values(step, lookup, maps)))
     parts += _channel(step, lookup)
     if step.queued:
         asked = ", ".join(call_of(task, lookup) for task in step.queued)
@@ -56,8 +57,30 @@ def said(step: StepRecord, lookup: Lookup, maps: Maps, joined: str = "") -> str:
         parts.append("ends the flow")
     if step.guards is not None:
         parts.append(guarded_said(step.guards))
+    parts += _of_calls(step)
     text = "; ".join(part for part in parts if part)
     return tries + (text or ("completed" if step.path == item_of(step.path) else ""))
+
+
+def is_call(step: StepRecord) -> bool:
+    """True of a durable call inside a node."""
+    return step.path.rpartition("/")[2][:1] == CALL
+
+
+def _of_call(step: StepRecord, lookup: Lookup) -> str:
+    """Say what a durable call returned; what answered a wait is said with the wait."""
+    if step.wait is not None or not step.writes:
+        return ""
+    return f"returns {preview(lookup.written(step, step.writes[0]), WIDE)}"
+
+
+def _of_calls(step: StepRecord) -> Iterable[str]:
+    """Say in what the durable calls of a node differ from those that are recorded."""
+    facts = step.unit
+    if facts is not None and facts.changed:
+        yield f"recorded with other arguments: {', '.join(facts.changed)}"
+    if facts is not None and facts.unasked:
+        yield f"recorded and not asked for: {', '.join(facts.unasked)}"
 
 
 def asks(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> str:

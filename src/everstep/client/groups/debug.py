@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.diff import Diff, compare_states
 from everstep.client.outline import standing_of
 from everstep.client.parts import Parts, check_limit
@@ -19,6 +20,7 @@ from everstep.graph.author.flow import Flow
 from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import addressed, in_run
 from everstep.runtime.history import history
+from everstep.runtime.live.step_logs import look_at_log
 from everstep.runtime.travel.bisect import Divergence, bisect
 from everstep.runtime.travel.recall import recall
 from everstep.runtime.travel.replay import Replay, replay
@@ -66,6 +68,22 @@ class DebugCalls:
     async def _state(self, run_id: str, at: int | str | None) -> RunState:
         run_id, at, part = await addressed(self._runs, run_id, at)
         return RunState(run_id, await self._runs.look_back(run_id, at), part)
+
+    async def logs(self, run_id: str) -> list[StepLogInfo]:
+        """Return what nodes logged and printed, if their flow has `logs=True`, by step and attempt.
+
+        Of a part such as A17/draft@2, the logs of steps in it. An attempt whose process died has another
+        epoch than the one that took its place.
+        """
+        run_id, part = await in_run(self._runs, run_id)
+        await self._runs.row(run_id)
+        kept = await self._services.live.logs_of(run_id)
+        codecs = self._services.codecs
+        return [
+            StepLogInfo.of(log, look_at_log(codecs, log))
+            for log in kept
+            if part is None or part.holds(log.place.path, log.place.visit)
+        ]
 
     async def nodes(self, run_id: str) -> RunNodes:
         """Return a run at a glance: its nodes with visits, attempts, items, waits, times, and who did what.

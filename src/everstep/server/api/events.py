@@ -1,4 +1,4 @@
-"""Events of a run: as a stream that a client can pick up again, or a page of them as JSON."""
+"""Events of a run: as a stream that a client can pick up again, with what nodes emit, or a page as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def events(service: Service, request: Request) -> Response:
             return Response(
                 status_code=204, headers=HEADERS
             )  # this, and only this, stops a browser's retries
-    stream = _stream(service, service.host.events(run_id, after=after))
+    stream = _stream(service, service.host.follow(run_id, after=after))
     return StreamingResponse(stream, headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type=STREAM)
 
 

@@ -12,6 +12,7 @@ from everstep import Host
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.checkpoints import nodes_of
 from everstep.cli.commands.runs.list import standing
+from everstep.cli.live.following import write_followed
 from everstep.cli.view.groups import Groups
 from everstep.cli.view.lookup import PAGE, Lookup, Pages
 from everstep.cli.view.spooled import say_waiting, waiting, waiting_rows
@@ -54,6 +55,7 @@ _PAGE = 1000
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N checkpoints.")
 @click.option("--all", "everything", is_flag=True, help=f"Every checkpoint, not only the last {PAGE}.")
 @click.option("--full", is_flag=True, help="List every item of a map, too.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as it happens, with what nodes emit, to the end.")
 @click.option("--graph", is_flag=True, help="Draw the run among its forks and those it comes from.")
 @load_option
 @store_option
@@ -63,6 +65,7 @@ def log(
     last: int | None,
     everything: bool,
     full: bool,
+    follow: bool,
     graph: bool,
     modules: tuple[str, ...],
     store: str | None,
@@ -80,7 +83,10 @@ def log(
       everstep log A17 --json | jq '.checkpoints[].trigger'
       everstep log A17 --graph
       everstep log A17/rag --last 5
+      everstep log A17 --follow
     """
+    if follow and (graph or everything or full or last is not None):
+        raise BadRequest("--follow shows events, not checkpoints.", fix="Leave the other options out.")
     if graph and (last is not None or "/" in run):
         raise BadRequest(
             "--graph draws whole runs.",
@@ -91,6 +97,9 @@ def log(
     with looking_at(store, modules, as_json=as_json) as host:
         address = find_run(host, run)
         run_id, path = split_run(address)
+        if follow:
+            write_followed(host.follow(address), as_json=as_json)
+            return
         if graph:
             _draw(host, run_id, as_json=as_json)
             return

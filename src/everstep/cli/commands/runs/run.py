@@ -470,8 +470,12 @@ def show_result(
     show_all: bool,
     quiet: bool,
     tokens: bool = False,
+    is_turn: bool = False,
 ) -> int:
-    """Write the result on stdout and return the exit code of its status."""
+    """Write the result on stdout and return the exit code of its status.
+
+    Of a turn the values are what it was taken for, so they are shown of a run that halts, too.
+    """
     error = outcome.error
     if as_json:
         more: dict[str, Any] = {"channel": outcome.channel} if outcome.channel else {}
@@ -498,7 +502,8 @@ def show_result(
         waiting = count(outcome.spooled, "checkpoint")
         said = f"{waiting} on this machine, not yet in the store: {command_line('drain', store=store)}"
         click.secho(said, err=True, fg="yellow")
-    if outcome.status is Status.COMPLETED and not as_json:
+    shows = outcome.status is Status.COMPLETED or (is_turn and outcome.status is Status.HALTED)
+    if shows and not as_json:
         write_values(outcome, show_all=show_all, quiet=quiet)
     if outcome.status is Status.HALTED and not as_json:
         write_waits(outcome, store, quiet=quiet, tokens=tokens)

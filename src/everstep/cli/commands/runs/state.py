@@ -24,11 +24,11 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound, close_matches
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
-from everstep.model.records import CHANNEL, STREAM, WAIT, QueuedTask
+from everstep.model.records import CHANNEL, STREAM, UNIT, WAIT, QueuedTask
 from everstep.results import RunState
 
 TASK = "@task/"
-UNSEEN = (WAIT, STREAM)
+UNSEEN = (WAIT, STREAM, UNIT)
 """What the names of values begin with that are shown in words."""
 ERROR = "@error"
 """The local name of what stands in the place of a failed item's outputs."""

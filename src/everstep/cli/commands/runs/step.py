@@ -32,7 +32,7 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.cli.view.waits import noun, settled
-from everstep.client.checkpoint_steps import RecordInfo, StepInfo
+from everstep.client.checkpoint_steps import RecordInfo, StepInfo, StepLogInfo
 from everstep.client.outline import node_at, split_pending
 from everstep.client.projection import Fold, Log, base_of, name_of
 from everstep.codec.plain_json import Wire, jsonable
@@ -123,6 +123,8 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
         search = Search(pages, wanted)
     checkpoint, found = search.checkpoint, search.steps(pages)
     if not found and checkpoint is None:
+        if search.item is None and _show_logs_alone(host, run_id, wanted, as_json=as_json):
+            return
         if search.item is None:
             _say_why_not(host.state(run_id), search)
         if not as_json:
@@ -131,6 +133,8 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
             _write_inside(host, run_id, pages, item, whole=whole)
             return
         found = search.inside(pages)
+    places = {(step.path, step.visit) for _, step in found}
+    logs = [log for log in host.debug.logs(run_id) if (log.node, log.visit) in places]
     lookup = Lookup(host, run_id, ())
     newest = max((record.sequence for record, _ in found), default=None)
     lookup.turn_to((step for _, step in found), with_reads=True, upto=newest)
@@ -144,7 +148,8 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
             for record, step in found
         ]
         about = {"record": wire(RecordInfo.of(checkpoint, lookup))} if checkpoint is not None else {}
-        write_json({"run_id": run_id, **about, "steps": steps})
+        told = {"logs": [wire(log) for log in logs]} if logs else {}
+        write_json({"run_id": run_id, **about, "steps": steps, **told})
         return
     if checkpoint is not None:
         _write_record(checkpoint)
@@ -166,8 +171,35 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
             Table(()).write([_indented(row) for row in teller.rows(line, is_new=False)])
         elif line.step.path != "@":
             _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0), whole=whole)
+    _write_logs(logs, whole=whole)
     if checkpoint is None:
         _write_inside(host, run_id, pages, found[-1][1], whole=whole)
+
+
+def _show_logs_alone(host: Host, run_id: str, wanted: str, *, as_json: bool) -> bool:
+    """Show what a step logged that has not reported, as its process died or goes on; false if nothing."""
+    kept = host.debug.logs(run_id)
+    place = find(((log.node, log.visit) for log in kept), wanted)
+    logs = [log for log in kept if (log.node, log.visit) == place]
+    if logs and as_json:
+        write_json({"run_id": run_id, "steps": [], "logs": [wire(log) for log in logs]})
+    elif logs:
+        click.echo(f"{click.style(wanted, bold=True)}  has not reported")
+        _write_logs(logs, whole=True)
+    return bool(logs)
+
+
+def _write_logs(logs: Sequence[StepLogInfo], *, whole: bool) -> None:
+    """Write what attempts at steps logged and printed; of a long log only the last lines, unless `whole`."""
+    for log in logs:
+        lines = printable(log.text).splitlines()
+        left = 0 if whole else max(0, len(lines) - MOST_LINES)
+        head = f"attempt {log.attempt} of {name_of(StepRecord(path=log.node, visit=log.visit))}"
+        click.echo(f"  {click.style('log'.ljust(9), dim=True)} {head}")
+        if left:
+            click.secho(f"    … {count(left, 'line')} before these; --full shows all", dim=True)
+        for line in lines[left:]:
+            click.echo(f"    {line}")
 
 
 def _pages_around(host: Host, run_id: str, wanted: str) -> Pages:

@@ -48,6 +48,9 @@ def _say(one: Rekeyed) -> None:
                 (one.checkpoints, "checkpoint"),
                 (one.artifacts, "artifact"),
                 (one.waits, "wait"),
+                (one.signals, "signal"),
+                (one.emitted, "stream part"),
+                (one.logs, "log"),
             )
             if number
         )

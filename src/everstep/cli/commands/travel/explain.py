@@ -119,6 +119,9 @@ def _planned(step: Planned) -> str:
     parts = [str(Address.of(step.path, step.visit))]
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}")
+    if step.calls:
+        names = ", ".join(step.calls[:3]) + (", …" if len(step.calls) > 3 else "")
+        parts.append(f"{count(len(step.calls), 'call')} inside recorded ({names})")
     if step.chunks:
         at = f", from cursor {step.cursor}" if step.cursor is not None else ""
         parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")

@@ -178,6 +178,8 @@ def facts(wait: WaitInfo) -> dict[str, str]:
     if wait.due_at is not None:
         is_open = wait.status is WaitStatus.OPEN
         found["due"] = moment(wait.due_at) + (f", {due_in(wait.due_at, now)}" if is_open else "")
+    if wait.listens_for:
+        found["for"] = f"{wait.kind} {printable(wait.listens_for)}"
     if wait.scheduler:
         found["scheduler"] = wait.scheduler
     if wait.prompt:

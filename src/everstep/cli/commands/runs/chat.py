@@ -1,0 +1,370 @@
+"""`everstep chat`: many turns with one run, typed at a terminal or read from a pipe.
+
+Each turn is a `host.send(..., drive=flow)`: this only reads lines and writes what comes of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TextIO
+
+import click
+
+from everstep import Flow, Host, Status
+from everstep.cli.args.inputs import gather_inputs
+from everstep.cli.args.loading import load, stdout_kept_clean
+from everstep.cli.args.options import (
+    command_line,
+    host_options,
+    json_option,
+    store_option,
+    who,
+    who_options,
+)
+from everstep.cli.commands.runs.run import Opening
+from everstep.cli.failures import say
+from everstep.cli.live.progress import describe
+from everstep.cli.view.text import jsonable, one_line, preview, printable
+from everstep.cli.view.waits import wait_json, wait_lines
+from everstep.codec.wire import wire
+from everstep.errors import BadRequest, EverstepError, RunEnded, RunNotFound
+from everstep.graph.compile.plan import Plan
+from everstep.model.waits import SIGNAL_KIND, Reducer
+from everstep.results import RunResult
+from everstep.runtime.events import Event
+
+with suppress(ImportError):  # it lets input() edit a line and remember the last ones; not on every platform
+    import readline  # noqa: F401
+
+PROMPT = "> "
+TOLD = ("emitted", "step_retrying", "budget_warned", "breaker_opened", "gap")
+"""Events that are worth a line between what is typed and its answer."""
+WRONG_USAGE = 2
+
+
+@click.command()
+@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.option("--signal", metavar="NAME", help="What is typed is sent as this. [default: the only one]")
+@click.option("--run-id", metavar="ID", help="Name the run, or go on with an earlier conversation.")
+@click.option(
+    "--input", "-i", "pairs", metavar="NAME=VALUE", multiple=True, help="One input; repeat for more."
+)
+@click.option("--inputs-file", metavar="JSON", help="A file with a JSON object of inputs.")
+@who_options
+@host_options
+@store_option
+@json_option
+def chat(
+    flow: str,
+    signal: str | None,
+    run_id: str | None,
+    pairs: tuple[str, ...],
+    inputs_file: str | None,
+    key_file: str | None,
+    base_url: str | None,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Talk with a run of a flow: a line is sent as a signal, and the run is driven to its next wait.
+
+    What nodes yield and emit is shown as it comes, then what the turn has written. Ctrl-C stops a turn: what
+    has finished is kept, and an empty line goes on with it. Ctrl-D leaves; --run-id comes back, also after
+    this process was killed, and goes on with a turn that was not finished.
+
+    The signal is the one that the flow waits for with wait.signal, or takes in with inbox=; if there are
+    several, --signal says which. Lines may come from a pipe. With --json, a line is JSON if it parses, else
+    text, and each event is a line of JSON; a turn ends with the event `result`.
+
+    Exit codes: 0 left or completed, 1 failed or cancelled, 2 a line was refused, 130 interrupted.
+
+    \b
+    Examples:
+      everstep chat assistant.py
+      everstep chat assistant.py --run-id A17 --as ann
+      printf 'hello\\nbye\\n' | everstep chat assistant.py --json
+    """
+    if inputs_file == "-":
+        raise BadRequest("stdin has what is said, so inputs cannot come from it.", fix="Name a file.")
+    screen = Screen(sys.stdout, as_json=as_json)
+    with stdout_kept_clean(as_json):
+        definition, wired = load(flow)
+        signal = chosen_signal(definition, signal)
+        inputs = gather_inputs(definition, pairs, inputs_file)
+        with Opening(store, key_file, base_url, wired).host(screen.hear) as host:
+            talk = Talk(host, definition, signal, screen, Place(flow, store))
+            return talk.hold(run_id, inputs)
+
+
+def chosen_signal(flow: Flow, wanted: str | None) -> str:
+    """Return the signal that what is typed is sent as; refuse a flow that listens for none."""
+    known = list(dict.fromkeys([*flow.inbox, *_waited_for(flow.plan)]))
+    # A node may take signals by itself, under names that only its code knows.
+    takes_others = any(node.halts and getattr(node, "kind", None) is None for node in flow.plan.nodes)
+    if wanted is not None:
+        if wanted in known or takes_others or wanted in flow.plan.index:
+            return wanted
+        fix = f"It listens for {', '.join(known)}." if known else _HOW_TO_LISTEN
+        raise BadRequest(f"flow {flow.name!r} does not listen for {wanted!r}.", fix=fix)
+    if len(known) == 1:
+        return known[0]
+    if known:
+        listed = " or ".join(f"--signal {name}" for name in known)
+        raise BadRequest(f"flow {flow.name!r} listens for {len(known)} signals.", fix=f"Give {listed}.")
+    if takes_others:
+        raise BadRequest(f"flow {flow.name!r} does not say what it listens for.", fix="Give --signal NAME.")
+    raise BadRequest(f"flow {flow.name!r} listens for nothing.", fix=_HOW_TO_LISTEN)
+
+
+_HOW_TO_LISTEN = (
+    'Let it wait for what is said: wait.signal("message"), or take it in: inbox={"messages": append}.'
+)
+
+
+def _waited_for(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        if getattr(node, "kind", None) == SIGNAL_KIND:
+            yield node.arguments["signal"]  # type: ignore[attr-defined]  # a wait has them
+        if isinstance(node.inner, Plan):
+            yield from _waited_for(node.inner)
+
+
+class Place(NamedTuple):
+    """Where the flow and its runs are, as the command line said it."""
+
+    flow: str
+    store: str | None
+
+
+class Screen:
+    """What is written of a conversation: text for people, or a line of JSON for each event."""
+
+    def __init__(self, out: TextIO, *, as_json: bool) -> None:
+        self._out = out
+        self.as_json = as_json
+        self.is_for_people = not as_json and sys.stdin.isatty() and out.isatty()
+        self._written: dict[str, None] = {}
+        """The nodes that have written in this turn, in order."""
+        self._streamed: set[str] = set()
+        self.is_in_line = False
+        """True if chunks have begun a line that is not ended."""
+
+    def begin_turn(self) -> None:
+        self._written, self._streamed = {}, set()
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the run, from any thread."""
+        if self.as_json:
+            self._line(wire(event))
+        elif event.kind == "chunk":
+            self._chunk(event)
+        elif event.kind == "step_completed":
+            self._written[event.node] = None
+        elif event.kind in TOLD and (line := describe(event, f"attempt {event.attempt}")):
+            self.note(line.strip())
+
+    def _line(self, document: object) -> None:
+        self._out.write(json.dumps(jsonable(document), allow_nan=False) + "\n")
+        self._out.flush()
+
+    def _chunk(self, event: Event) -> None:
+        chunk = event.data.get("chunk")
+        self._streamed.add(event.node)
+        self.is_in_line = True
+        self._out.write(printable(chunk) if isinstance(chunk, str) else f"{one_line(str(chunk))} ")
+        self._out.flush()
+
+    def end_line(self) -> None:
+        """End the line that chunks have begun."""
+        if self.is_in_line:
+            self.is_in_line = False
+            self._out.write("\n")
+            self._out.flush()
+
+    def note(self, text: str) -> None:
+        """Say something that is not part of the conversation."""
+        if not self.as_json:
+            self.end_line()
+            click.secho(text, err=True, dim=True)
+
+    def refuse(self, error: EverstepError) -> None:
+        if self.as_json:
+            self._line({"error": error.to_wire()})
+        else:
+            self.end_line()
+            say(error.code, error.message, error.fix, str(error.details.get("traceback", "")))
+
+    def result(self, result: RunResult, flow: Flow, host: Host) -> None:
+        """Show what a turn came to: what it has written, and what it waits for besides signals."""
+        if self.as_json:
+            data = {
+                "status": result.status.value,
+                "values": {name: result[name] for name in result},
+                "waits": [wait_json(wait, with_token=False) for wait in result.waits],
+                "error": wire(result.error),
+            }
+            self._line(wire(Event(kind="result", run_id=result.run_id, at=host.clock.now())) | {"data": data})
+            return
+        self.end_line()
+        shown = [name for name in self._answers(flow.plan) if name in result]
+        for name in shown:
+            value = result[name]
+            text = printable(value) if isinstance(value, str) else preview(value, 1000)
+            click.echo(text if len(shown) == 1 else f"{name} = {text}", file=self._out)
+        self._out.flush()
+
+    def _answers(self, plan: Plan) -> list[str]:
+        """Return the values this turn was for: what it wrote, was not shown yet and no other node reads."""
+        nodes = [plan.nodes[plan.index[path]] for path in self._written if path in plan.index]
+        spoken = [node for node in nodes if getattr(node, "kind", None) != SIGNAL_KIND]
+        final = [name for node in spoken for name in node.outputs if name not in plan.readers]
+        names = final or [name for node in spoken for name in node.outputs]
+        shown = {name for node in spoken if node.name in self._streamed for name in node.outputs}
+        return [name for name in dict.fromkeys(names) if name not in shown]
+
+
+class Talk:
+    """One conversation: lines come in, turns are taken, until it ends or the person leaves."""
+
+    def __init__(self, host: Host, flow: Flow, signal: str, screen: Screen, place: Place) -> None:
+        self._host = host
+        self._flow = flow
+        self._signal = signal
+        self._screen = screen
+        self._place = place
+        self._run_id = ""
+        self._status: Status | None = None
+        """How the run stood after the last turn; none if that was stopped."""
+        self._code = 0
+
+    def hold(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> int:
+        """Take turns until the end, and return the exit code."""
+        try:
+            self._open(run_id, inputs)
+            for line in self._lines():
+                if not self._take(line):
+                    break
+        except KeyboardInterrupt:
+            self._code = 130
+        self._leave()
+        return self._code
+
+    def _open(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> None:
+        """Begin the run, or find the one that goes on; a flow that waits may speak first."""
+        is_there = run_id is not None and self._is_there(run_id)
+        given = inputs
+        if not is_there:
+            given = {**self._empty(), **(inputs or {})}
+            self._flow.check_inputs(given)
+        if self._signal in self._flow.inbox and not is_there:
+            # Driven now, it would go past what is said first.
+            self._run_id = self._host.start(self._flow, given, run_id=run_id, **who()).run_id
+            self._status = Status.HALTED
+        else:
+            self._turn(lambda: self._host.run(self._flow, given, run_id=run_id, **who()))
+
+    def _is_there(self, run_id: str) -> bool:
+        try:
+            self._run_id = self._host.info(run_id).run_id
+        except RunNotFound:
+            return False
+        return True
+
+    def _empty(self) -> dict[str, Any]:
+        """Return what values that take in signals begin with."""
+        inbox = self._flow.inbox.items()
+        return {name: [] for name, how in inbox if how == Reducer.APPEND and self._flow.input_hints(name)}
+
+    def _lines(self) -> Iterator[str]:
+        """Yield what is typed; Ctrl-C at the prompt forgets the line, Ctrl-D ends."""
+        if not self._screen.is_for_people:
+            yield from (line.rstrip("\r\n") for line in sys.stdin)
+            return
+        self._screen.note(f"run {self._run_id}: Ctrl-C stops a turn, Ctrl-D leaves")
+        while True:
+            try:
+                yield input(PROMPT)
+            except KeyboardInterrupt:
+                click.echo()
+                self._screen.note("Ctrl-D leaves")
+            except EOFError:
+                click.echo()
+                return
+
+    def _take(self, line: str) -> bool:
+        """Take a turn with what was typed; false if there can be no other."""
+        if not line.strip():
+            if self._status in (Status.HALTED, Status.COMPLETED):
+                return True
+            return self._turn(lambda: self._host.resume(self._run_id, self._flow, **who()))
+        value = _read(line) if self._screen.as_json else line
+        return self._turn(
+            lambda: self._host.send(self._run_id, self._signal, value, drive=self._flow, **who())
+        )
+
+    def _turn(self, drive: Any) -> bool:
+        self._screen.begin_turn()
+        try:
+            result: RunResult = drive()
+        except KeyboardInterrupt:
+            return self._stopped()
+        except EverstepError as error:
+            return self._refused(error)
+        self._run_id, self._status = result.run_id, result.status
+        self._screen.result(result, self._flow, self._host)
+        return self._goes_on(result)
+
+    def _stopped(self) -> bool:
+        self._status = None
+        if not self._screen.is_for_people or not self._run_id:
+            raise KeyboardInterrupt
+        click.echo(err=True)  # behind the ^C that the terminal shows
+        self._screen.is_in_line = False
+        self._screen.note("stopped; an empty line goes on with it, and so does what you say next")
+        return True
+
+    def _refused(self, error: EverstepError) -> bool:
+        self._screen.refuse(error)
+        self._code = error.exit_code
+        may_go_on = self._screen.is_for_people if isinstance(error, RunEnded) else bool(self._run_id)
+        return may_go_on and error.exit_code == WRONG_USAGE
+
+    def _goes_on(self, result: RunResult) -> bool:
+        if result.status is Status.HALTED:
+            others = [wait for wait in result.waits if wait.kind != SIGNAL_KIND]
+            for line in wait_lines(others, self._place.store, with_tokens=False):
+                self._screen.note(line)
+            self._code = 0 if self._screen.is_for_people else self._code
+            return True
+        if result.status is Status.COMPLETED:
+            return False
+        self._code = 1
+        if result.error is not None and not self._screen.as_json:
+            message = f"{result.error.type}: {result.error.message}"
+            trace = result.error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
+            say(result.error.code, message, "", trace)
+        if result.status is Status.FAILED and self._screen.is_for_people:
+            self._screen.note("an empty line tries it again, Ctrl-D leaves")
+            return True
+        return False
+
+    def _leave(self) -> None:
+        if not self._run_id:
+            return
+        again = command_line("chat", self._place.flow, "--run-id", self._run_id, store=self._place.store)
+        if self._status in (Status.COMPLETED, Status.CANCELLED):
+            self._screen.note(f"run {self._run_id} {self._status.value}")
+        elif self._status is Status.FAILED:
+            again = command_line("resume", self._run_id, store=self._place.store)
+            self._screen.note(f"run {self._run_id} failed; try it again with: {again}")
+        else:
+            self._screen.note(f"go on with: {again}")
+
+
+def _read(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line

@@ -1,0 +1,171 @@
+"""`everstep chat`: many turns with one run, at a terminal and from a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep import Host
+from tests.acceptance.cli.terminal import Terminal, environment
+from tests.servers import warm
+
+FLOWS = """
+import time
+from pathlib import Path
+from everstep import Context, Flow, chain, node, route, wait
+from everstep.inbox import append
+
+@node(output="reply")
+def think(message: str, ctx: Context):
+    ctx.emit("thinking", about=message)
+    if message == "fail" and not Path("fixed").exists():
+        raise ValueError("no idea")
+    yield "you said "
+    if message == "slow" and not Path("quick").exists():
+        time.sleep(30)
+    yield message
+
+@node(output="loud")
+def shout(message: str) -> str:
+    return message.upper()
+
+@route("message", "part")
+def again(message: str) -> str:
+    return "part" if message == "bye" else "message"
+
+@node(output="last")
+def part(message: str) -> str:
+    return "see you"
+
+chat = Flow("chat", [chain(wait.signal("message"), think, shout, again), part], entry="message")
+
+@node(output="thought")
+def agent(messages: list[str]) -> str:
+    return f"thought about {messages}"
+
+talk = Flow("talk", [agent], inbox={"messages": append})
+two = Flow("two", [wait.signal("message"), wait.signal("stop")])
+deaf = Flow("deaf", [shout])
+number = Flow("number", [wait.signal("count", answer_type=int), wait.signal("more", signal="count")])
+"""
+
+
+@pytest.fixture(autouse=True)
+def flows(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOWS)
+
+
+def chat(folder: Path, flow: str, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return warm.run(
+        [sys.executable, "-m", "everstep", "chat", f"flows.py:{flow}", *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        input=typed,
+    )
+
+
+def replies(folder: Path, run_id: str) -> list[str]:
+    with Host(f"sqlite:///{folder}/.everstep/runs.db") as host:
+        steps = [step for record in host.history(run_id) for step in record.steps]
+        return [f"{step.path}@{step.visit}" for step in steps if step.path == "shout"]
+
+
+def test_lines_of_a_pipe_are_turns_and_what_is_streamed_is_not_shown_again(tmp_path: Path) -> None:
+    done = chat(tmp_path, "chat", "--run-id", "A", typed="hello\n\nthere\n")
+    assert (done.returncode, done.stdout) == (0, "you said hello\nHELLO\nyou said there\nTHERE\n")
+    assert "think  thinking  about=hello" in done.stderr
+    assert "go on with: everstep chat flows.py:chat --run-id A" in done.stderr
+    done = chat(tmp_path, "chat", "--run-id", "A", typed="bye\nunheard\n")
+    assert (done.returncode, done.stdout) == (0, "you said bye\nloud = BYE\nlast = see you\n")
+    assert replies(tmp_path, "A") == ["shout@1", "shout@2", "shout@3"]
+
+
+def test_json_is_a_line_for_each_event_and_a_result_for_each_turn(tmp_path: Path) -> None:
+    done = chat(tmp_path, "chat", "--json", typed='"two\\nlines"\nbye\n')
+    events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [event["data"] for event in events if event["kind"] == "result"]
+    assert [result["status"] for result in results] == ["halted", "halted", "completed"]
+    assert (results[1]["values"]["loud"], results[2]["values"]["last"]) == ("TWO\nLINES", "see you")
+    assert results[0]["waits"][0]["listens_for"] == "message"
+    chunks = [event["data"]["chunk"] for event in events if event["kind"] == "chunk"]
+    assert chunks == ["you said ", "two\nlines", "you said ", "bye"]
+    assert len({event["run_id"] for event in events}) == 1
+
+
+def test_a_flow_that_takes_messages_in_begins_with_the_first(tmp_path: Path) -> None:
+    done = chat(tmp_path, "talk", typed="hello\n")
+    assert done.returncode == 0, done.stderr
+    assert "thought about ['hello']" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["deaf"], "flow 'deaf' listens for nothing"),
+        (["two"], "Give --signal message or --signal stop."),
+        (["chat", "--signal", "massage"], "It listens for message."),
+        (["chat", "--inputs-file", "-"], "inputs cannot come from it"),
+        (["deaf", "--json"], '"code": "request.invalid"'),
+    ],
+)
+def test_what_cannot_be_talked_with_is_refused_by_name(tmp_path: Path, words: list[str], said: str) -> None:
+    done = chat(tmp_path, *words, typed="hello\n")
+    assert done.returncode == 2
+    assert said in done.stdout + done.stderr
+    assert not (tmp_path / ".everstep").exists(), "no run was begun"
+
+
+def test_a_failed_turn_ends_a_pipe_and_says_how_it_is_tried_again(tmp_path: Path) -> None:
+    done = chat(tmp_path, "chat", "--run-id", "A", typed="fail\nmore\n")
+    assert done.returncode == 1
+    assert "ValueError: no idea" in done.stderr and "everstep resume A" in done.stderr
+    assert replies(tmp_path, "A") == []
+
+
+def test_a_turn_that_was_killed_is_finished_when_the_conversation_goes_on(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A")
+    terminal.read("> ")
+    terminal.type("slow\n")
+    terminal.read("you said ")
+    os.kill(terminal.pid, signal.SIGKILL)
+    assert terminal.wait() == -signal.SIGKILL
+    (tmp_path / "quick").touch()
+    done = chat(tmp_path, "chat", "--run-id", "A", typed="next\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("slow\nSLOW\nyou said next\nNEXT\n")
+    assert replies(tmp_path, "A") == ["shout@1", "shout@2"]
+
+
+def test_ctrl_c_stops_a_turn_an_empty_line_goes_on_and_ctrl_d_leaves(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A")
+    terminal.read("> ")
+    terminal.type("slow\n")
+    terminal.read("you said ")
+    terminal.type("\x03")
+    terminal.read("stopped; an empty line goes on with it")
+    (tmp_path / "quick").touch()
+    terminal.type("\n")
+    terminal.read("SLOW")
+    terminal.type("fail\n")
+    terminal.read("an empty line tries it again")
+    (tmp_path / "fixed").touch()
+    terminal.type("\n")
+    terminal.read("FAIL\r\n")
+    terminal.shown = ""
+    terminal.read("> ")
+    terminal.type("\x03")
+    terminal.read("Ctrl-D leaves")
+    terminal.type("\x04")
+    assert terminal.wait() == 0, terminal.shown
+    assert "go on with: everstep chat flows.py:chat --run-id A" in terminal.shown
+    assert replies(tmp_path, "A") == ["shout@1", "shout@2"]
