@@ -16,6 +16,7 @@ from everstep.client.views import RunInfo, WaitInfo
 from everstep.errors import (
     BadRequest,
     CheckpointPinned,
+    FlowChanged,
     LeaseConflict,
     RunNotFound,
     StoreError,
@@ -176,7 +177,10 @@ class Visit:
             self._notes[label] = persist(self.here, act)
 
     def start(self, wish: Wish) -> RunInfo:
-        return self.host.start(OLD[wish.flow], {"x": wish.x}, run_id=wish.run_id)
+        try:
+            return self.host.start(OLD[wish.flow], {"x": wish.x}, run_id=wish.run_id)
+        except FlowChanged:  # the life before this one did, and a worker took it over to the new version
+            return self.host.info(wish.run_id)
 
     def fork(self, wish: Wish) -> RunInfo:
         """Fork a run as it stands, with another input: what comes of it does not depend on how it stood."""
@@ -348,10 +352,12 @@ class OldNames(Reader):
     def kept(self, world: World) -> dict[str, Kept]:
         found = self._reader.kept(world)
         for kept in found.values():
-            kept.records = [
-                msgspec.structs.replace(record, steps=tuple(map(_old_step, record.steps)))
-                for record in kept.records
-            ]
+            kept.take(
+                [
+                    msgspec.structs.replace(record, steps=tuple(map(_old_step, record.steps)))
+                    for record in kept.records
+                ]
+            )
         return found
 
     def differs(self, kept: Kept, live: RunContext) -> str:

@@ -193,6 +193,7 @@ class ScenarioWorld(World):
     def __init__(self, seed: int, decider: Decider, folder: Path, *, is_remote: bool) -> None:
         make_store = partial(ScenarioStore, folder=folder, is_remote=is_remote)
         super().__init__(seed, decider, make_store=make_store)
+        self._is_quiet = False
         self._folder = folder
         self._reached: set[str] = set()
         self._sleepers: dict[str, list[SimThread]] = {}
@@ -308,7 +309,7 @@ class ScenarioTrial:
         forked_at = kept.row.forked_at or 0
         steps = [
             step
-            for record, step in kept.steps()
+            for record, step in kept.steps
             if step.status is not Status.RUNNING
             and step.status not in passing
             and (record.sequence > forked_at or step.status is Status.COMPLETED)

@@ -16,18 +16,19 @@ import pytest
 
 from everstep import Context, Node, Retry
 from everstep.model.enums import Status
+from everstep.testing.simulation import hub
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, parse
 from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.simulating import check
-from everstep.testing.simulation.world import Here
+from everstep.testing.simulation.world import Here, NeverEnds
 from tests.simulation.fleet import UsersTrial, script
 from tests.simulation.fleet_flows import OLD, flow
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
-SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (16, 4)
+SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (10, 4)
 SKEWS = (0.0, 5.0, 3600.0)
 """By how many seconds the second machine is ahead of a store that is elsewhere."""
 KINDS: Mapping[str, list[Fault]] = {
@@ -35,6 +36,12 @@ KINDS: Mapping[str, list[Fault]] = {
     "local": [fault for fault in Fault if fault is not Fault.CLOCK_BACK],
     "remote": list(Fault),
 }
+
+
+@pytest.fixture(autouse=True)
+def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have loaded what marks which node runs: then no step is plain."""
+    monkeypatch.setattr(Context, "marks", None)
 
 
 def trial(seed: int, store: str) -> UsersTrial:
@@ -163,3 +170,29 @@ def test_a_pause_before_a_retry_is_as_long_on_a_machine_with_another_clock() -> 
     assert world.store.row("A17").status is Status.COMPLETED  # type: ignore[union-attr]
     assert [body.tag for body in world.ledger.bodies] == ["ahead.1", "right.1"]
     assert world.notes["ended"] < 60 * SECOND  # it was an hour: the pause went by the clock of the first
+
+
+def test_who_starts_a_run_again_that_went_over_to_another_version_meanwhile_goes_on() -> None:
+    """The users of a fleet took that for an error, and everyone else waited for them."""
+    decisions = (
+        "service.1 after put 1: power cut",
+        "worker-3.1 before claim_due 3: full",
+        "worker-new.1 after put 3: stall",
+    )
+    world = trial(3000045, "remote").world(3000045010, Chosen(map(parse, decisions)))
+    world.run()
+    assert not world.troubles
+    assert {str(it) for it in world.ledger.taken} == {*decisions}
+
+
+def test_a_world_that_does_not_end_tells_which_program_ended_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hub, "MOST_WAITS", 2_000)
+
+    def client(world: FleetWorld, here: Here) -> None:
+        raise ValueError("no such thing")
+
+    world = FleetTrial({"worker": WorkerPlace([OLD["asks"]])}, {"client": client}).world(0, Nothing())
+    with pytest.raises(NeverEnds, match=r"client\.1 ended with ValueError: no such thing"):
+        world.run()

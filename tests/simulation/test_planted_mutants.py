@@ -14,7 +14,7 @@ SEED = 7
 COUNT = 10
 MANY = 200
 TRIALS = (
-    *("deliveries", "machines", "papers", "approvals", "rounds", "orders", "sensors", "parcels"),
+    *("deliveries", "machines", "papers", "approvals", "rounds", "orders", "sensors", "parcels", "steps"),
     *("service", "contest", "groups", "fleet", "answers"),
 )
 """All that are quick, those that find most first."""
@@ -38,12 +38,14 @@ VERDICTS: dict[str, Found | Same] = {
     "everstep.stores.memory.store _standing_at swapped statements 1": Found("contest", "no surprises"),
     "everstep.runtime.drive.apply _leave swapped arguments 2": Found("parcels", "no surprises"),
     "everstep.stores.objects.claims Claims._candidates swapped statements 4": Found("service", "progress"),
-    "everstep.runtime.drive.channel ChannelDesk._draft inverted condition 9": Found(
-        "machines", "no surprises"
+    "everstep.runtime.drive.channel ChannelDesk._draft inverted condition 9": Same(
+        "`foresee` says what a sum will be, so that it need not be read when it takes its place; where "
+        "nothing was foreseen it is read, and a value that is written whole is not asked for."
     ),
     "everstep.stores.objects.lines Lines.look swapped arguments 2": Found(
         "deliveries", "raises AttributeError"
     ),
+    "everstep.runtime.drive.invoke call_here inverted condition 6": Found("deliveries", "no surprises"),
     "everstep.runtime.drive.node_threads NodeThreads.__init__ swapped statements 7": Same(
         "`_idle` and `_is_closed` are set to constants, one after the other; nothing reads them in between, "
         "as no other thread knows the object yet."
@@ -52,11 +54,7 @@ VERDICTS: dict[str, Found | Same] = {
         "deliveries", "no surprises"
     ),
     "everstep.runtime.drive.values ValueSpace.rename swapped statements 2": Same(
-        "`areas` and `slots` get what was moved, `lists` is emptied: three attributes, none of which is "
-        "made from another, in a function that awaits nothing and that one drive calls."
-    ),
-    "everstep.stores.objects.store ObjectStore.lease swapped arguments 2": Found(
-        "deliveries", "no surprises"
+        "both are made of `moved`, and neither of the other."
     ),
 }
 """By mutation, in the order in which they were drawn."""

@@ -4,21 +4,31 @@ and failures that are made short and told."""
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from everstep import Flow, Host, node, wait
-from everstep.errors import BadRequest
+from everstep.engine.keyframe import snapshot
+from everstep.errors import BadRequest, StateCorrupted
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.stores.memory.store import MemoryLog
+from everstep.stores.objects.entries import Entry
 from everstep.testing.simulation import ITSELF, SimulationFailed, recorded, simulate
-from everstep.testing.simulation.checks import INVARIANTS
+from everstep.testing.simulation.checks import INVARIANTS, Broken, Reader
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, Taken
+from everstep.testing.simulation.hub import current_thread
 from everstep.testing.simulation.played import shown
 from everstep.testing.simulation.simulating import check
+from everstep.testing.simulation.store import SharedStore
+from everstep.testing.simulation.trial import RUN, FlowTrial
+from everstep.testing.simulation.world import World
 from tests.simulation.flows import STORES, SUBJECTS, charge, take
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,18 +73,145 @@ def test_a_death_from_a_snapshot_is_the_death_of_a_whole_world(name: str) -> Non
     explorer.close()
 
 
+def _died(explorer: Explorer, trial: FlowTrial, taken: Taken) -> World:
+    world = trial.world(0, Nothing())
+    world.go_on_from(explorer._first.snapshots[taken.label], explorer._first.ledger, Fault(taken.choice))
+    world.run()
+    return world
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_records_that_another_world_has_are_judged_as_if_they_were_read_anew(name: str) -> None:
+    trial = SUBJECTS[name].trial()
+    explorer = Explorer(trial)
+    [route] = (explorer._reader._routes or {}).values()
+    passed_by = 0
+    for taken in (it for it in explorer.single_faults() if it.choice == Fault.CRASH):
+        world = _died(explorer, trial, taken)
+        [found], [anew] = explorer._reader.kept(world).values(), Reader().kept(world).values()
+        assert (found.row, found.records, found.flaws, found.waits) == (
+            *(anew.row, anew.records, anew.flaws, anew.waits),
+        )
+        assert found.folded is not None and anew.folded is not None
+        assert found.folded.digests() == anew.folded.digests()
+        assert snapshot(found.folded.state, ()) == snapshot(anew.folded.state, ())
+        assert _head(found.folded) == _head(anew.folded) and found.folded.space.size == anew.folded.space.size
+        passed_by += bool(route.milestones) and route.milestones[0].record is found.records[0]
+        world.close()
+    assert passed_by or name == "aside"  # what lies in artifacts is always looked at
+    for at, folded in _folds(explorer).items():  # no world has changed where others begin
+        known = route.milestones[at - 1].folded
+        assert snapshot(known.state, ()) == snapshot(folded.state, ())
+        assert (known.digests(), _head(known)) == (folded.digests(), _head(folded))
+    explorer.close()
+
+
+def _folds(explorer: Explorer) -> dict[int, Rehydrated]:
+    """Return what the records of the uninterrupted world fold to, up to each milestone."""
+    reader = Reader()
+    [kept] = reader.kept(explorer._first).values()
+    [route] = (explorer._reader._routes or {}).values()
+    runs = reader._host._runs.reader
+    plan = reader._now(runs.plan(kept.row))
+    return {
+        it.record.sequence: reader._now(runs.rehydrate(kept.row, plan, at=it.record.sequence))
+        for it in route.milestones
+    }
+
+
+def _head(folded: Rehydrated) -> list[object]:
+    return [getattr(folded.head, name) for name in folded.head.__slots__]
+
+
+@pytest.mark.parametrize("byte", [-1, 12, 40, 60])
+def test_a_record_that_was_altered_is_found_though_another_world_has_it_as_it_was(byte: int) -> None:
+    trial = SUBJECTS["five"].trial()
+    explorer = Explorer(trial)
+    last = [it for it in explorer.single_faults() if it.choice == Fault.CRASH][-1]
+    altered = 0
+    for place in range(20):
+        world = _died(explorer, trial, last)
+        assert isinstance(world.store, SharedStore)
+        if _alter(world.store.data.logs[RUN], place, byte):
+            altered += 1
+            assert "verify" in {it.invariant for it in _judged(explorer, trial, world)}, place
+        world.close()
+    assert altered == 6
+    explorer.close()
+
+
+def _judged(explorer: Explorer, trial: FlowTrial, world: World) -> list[Broken]:
+    try:
+        return trial.judge(world, explorer._reader, None)
+    except StateCorrupted as error:  # as one that says nothing of steps
+        return [Broken("verify", error.message)]
+
+
+def _alter(log: MemoryLog, place: int, byte: int) -> bool:
+    """Change a byte of the record at a place; false if there is none."""
+    kept = log.places[place] if place < len(log.places) else ()
+    records = kept.records if isinstance(kept, Entry) else kept
+    for record in records:
+        body = bytearray(record.body)
+        body[byte] ^= 1
+        changed = (msgspec.structs.replace(record, body=bytes(body)),)
+        log.places[place] = (
+            msgspec.structs.replace(kept, records=changed) if isinstance(kept, Entry) else changed
+        )
+    return bool(records)
+
+
+@pytest.mark.parametrize(
+    "slot", ["visits", "statuses", "attempts", "reads", "total", "consumed", "ended", "values"]
+)
+def test_a_run_in_memory_that_is_not_what_its_records_say_is_found(slot: str) -> None:
+    trial = SUBJECTS["five"].trial()
+    world, reader = trial.world(0, Nothing()), Reader()
+    world.run()
+    assert not trial.judge(world, reader, None)
+    [live] = world.ledger.driven.values()
+    if slot == "values":
+        live.space.slots.pop("price")
+    elif slot in ("total", "ended"):
+        setattr(live.state, slot, not getattr(live.state, slot))
+    elif slot == "consumed":
+        live.state.consumed[0] = "other"
+    else:
+        getattr(live.state, slot)[0] = {"visits": 2, "statuses": None, "attempts": 7, "reads": {"x": 1}}[slot]
+    assert {it.invariant for it in trial.judge(world, reader, None)} == {"fold"}
+    world.close()
+
+
+def test_the_dice_of_a_program_are_as_they_were_when_a_simulation_is_over() -> None:
+    before = random.getstate()
+    simulate(
+        SUBJECTS["five"].flow, SUBJECTS["five"].inputs, doubles=ITSELF, schedules=1, faults=[Fault.CRASH]
+    )
+    assert random.getstate() == before
+
+
+def test_a_simulated_host_takes_nothing_from_the_environment_of_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("BLOBS", "KEY", "SPOOL"):
+        monkeypatch.setenv(f"EVERSTEP_{name}", "nowhere://")
+    five = SUBJECTS["five"]
+    simulate(five.flow, five.inputs, doubles=ITSELF, schedules=0, faults=["clock back"])
+
+
 def test_the_page_names_every_promise_and_every_fault() -> None:
     page = (ROOT / "docs/how-to/test-a-flow-against-every-crash.md").read_text()
     assert [name for name, means in INVARIANTS.items() if f"| `{name}` | {means} |" not in page] == []
     assert [fault for fault in Fault if f"`{fault.value}`" not in page] == []
 
 
-DIGESTS = """
+WORLDS = 6 if IS_SOAK else 2
+DIGESTS = f"""
 from everstep.testing.simulation.faults import Drawn
 from tests.simulation.flows import STORES, SUBJECTS
 for name, subject in SUBJECTS.items():
     for store in STORES:
-        for seed in range(6):
+        for seed in range({WORLDS}):
             world = subject.trial(store).world(seed, Drawn(seed, hazard=0.05, disorder=0.3))
             world.run()
             print(name, store, seed, world.ledger.digest(), len(world.ledger.taken))
@@ -91,7 +228,7 @@ def test_the_same_seed_gives_the_same_trace_under_any_hash_seed() -> None:
         found.add(done.stdout)
     [told] = found
     lines = told.splitlines()
-    assert len(lines) == len(SUBJECTS) * len(STORES) * 6
+    assert len(lines) == len(SUBJECTS) * len(STORES) * WORLDS
     assert any(int(line.split()[-1]) > 1 for line in lines)
     assert len({line.split()[-2] for line in lines}) > len(lines) / 2, "worlds of different seeds differ"
 
@@ -132,6 +269,33 @@ def test_a_failure_is_made_short_and_told() -> None:
     assert "result (the run ends with the result of an uninterrupted one)" in text
     assert "def test_this_schedule():" in text and "calls roll of run 'A17'" in text
     assert all(repr(decision) in text for decision in error.decisions)
+    assert text.startswith("Two uninterrupted runs differ already: node 'roll' gave ")
+
+
+def test_a_node_that_rolls_dice_is_named_and_a_crash_not_blamed() -> None:
+    @node(output="number")
+    def throw(order: str) -> int:
+        return random.randrange(10**9)
+
+    flow = Flow("throwing", [take, throw, charge.with_inputs(price="number")])
+    with pytest.raises(SimulationFailed, match=r"differ already: node 'throw' gave \d+ in one of them"):
+        simulate(flow, {"customer": "ada"}, doubles=ITSELF, faults="crash")
+    simulate(flow, {"customer": "ada"}, doubles=ITSELF, faults="crash", deterministic=False)
+    # What is recorded is not rolled again, so it is no mistake as long as no process dies.
+    simulate(flow, {"customer": "ada"}, doubles=ITSELF, faults="lost reply", schedules=0)
+
+
+def test_a_failure_of_a_flow_that_is_deterministic_blames_no_node() -> None:
+    @node(output="number")
+    def forget(order: str) -> int:
+        process = current_thread()
+        assert process is not None
+        return int(process.owner.life)  # type: ignore[attr-defined]
+
+    flow = Flow("forgetting", [take, forget, charge.with_inputs(price="number")])
+    with pytest.raises(SimulationFailed) as failed:
+        simulate(flow, {"customer": "ada"}, doubles=ITSELF, faults="crash")
+    assert str(failed.value).startswith("A schedule breaks what durable runs promise.")
 
 
 def test_only_the_decisions_that_count_are_left() -> None:
@@ -146,6 +310,23 @@ def test_only_the_decisions_that_count_are_left() -> None:
     )
     assert not tried.broken and [it.choice for it in tried.taken] == ["lost request", "crash"]
     explorer.close()
+
+
+def test_a_run_that_killed_too_many_owners_is_given_up_and_ends_when_it_is_reopened() -> None:
+    explorer = Explorer(SUBJECTS["spending"].trial())
+    deaths = [Taken(f"app.{life} after lease 1", "crash") for life in range(2, 13)]
+    tried = explorer.try_chosen([Taken("app.1 after put 3", "crash"), *deaths])
+    assert not tried.broken, tried.broken
+    assert len(tried.taken) == 12
+    explorer.close()
+
+
+def test_renewals_are_in_less_and_less_danger() -> None:
+    """A pause of an hour has hundreds: if they were as dangerous as all else, every owner would die of it."""
+    drawn = Drawn(0, hazard=0.5, disorder=0)
+    early = sum(drawn.fault(f"app.1 before renew {n}", (Fault.CRASH,)) is not None for n in range(1, 11))
+    late = sum(drawn.fault(f"app.1 before renew {n}", (Fault.CRASH,)) is not None for n in range(11, 411))
+    assert early > 0 and late < 10
 
 
 def test_effects_without_a_double_are_refused_by_name() -> None:

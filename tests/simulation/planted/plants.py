@@ -18,8 +18,7 @@ from everstep.model.enums import Status
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import Verdict
 from everstep.runtime import runs
-from everstep.runtime.drive import chain_writer, loop, prepare
-from everstep.runtime.guards import spending
+from everstep.runtime.drive import chain_writer, loop, midway, prepare
 from everstep.runtime.outage import outbox
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.rehydrate import Rehydrated
@@ -164,16 +163,16 @@ def dropped_spool() -> AbstractContextManager[None]:
 
 
 def spent_twice() -> AbstractContextManager[None]:
-    """What a node spends that is called beside others, or awaits it, is recorded twice."""
+    """What a node spends is recorded twice."""
 
-    def generous(note: Any) -> Any:
-        def noted(self: Any, call: Any, amounts: Any, written: Any) -> None:
-            self._record(call, amounts)
-            note(self, call, amounts, written)
+    def generous(record: Any) -> Any:
+        def recorded(self: Any, call: Any, amounts: Any) -> Any:
+            record(self, call, amounts)
+            return record(self, call, amounts)
 
-        return noted
+        return recorded
 
-    return instead(spending.Spending, "_note", generous)
+    return instead(midway.Midway, "_record_spent", generous)
 
 
 def lossy_keyframe() -> AbstractContextManager[None]:
@@ -186,6 +185,11 @@ def lossy_keyframe() -> AbstractContextManager[None]:
         return found
 
     return instead(keyframe, "_nodes", lossy)
+
+
+def given_up_too_soon() -> AbstractContextManager[None]:
+    """A run is given up when two owners in a row wrote nothing, however many its flow allows."""
+    return instead(runs, "is_hopeless", lambda _: lambda lease, attempts: lease.takeovers >= 2)
 
 
 # -- findings of the trial, undone ------------------------------------------------------------------------
@@ -340,6 +344,7 @@ CHOSEN: Mapping[str, Plant] = {
     "what is spooled is dropped": Plant(dropped_spool, _on("sensors")),
     "a budget is counted twice": Plant(spent_twice, _on("papers")),
     "a keyframe leaves something out": Plant(lossy_keyframe, _on("rounds")),
+    "a run is given up too soon": Plant(given_up_too_soon, _on("contest")),
 }
 FINDINGS: Mapping[str, Plant] = {
     "A1": Plant(off_drives_recorded_runs, _on("deploys")),

@@ -18,6 +18,7 @@ from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.process import SimProcess
 from everstep.testing.simulation.trial import RUN, End, FlowTrial, Trial, compared, ends_of
 from everstep.testing.simulation.world import Here, World
+from tests.simulation.flows import SUBJECTS
 from tests.simulation.planted import flows
 
 AGAIN = 10
@@ -319,6 +320,11 @@ def _service(is_remote: bool) -> Trial:
     return FleetTrial({"w1": WorkerPlace([flow])}, {"client": client}, is_remote=is_remote)
 
 
+def _steps(is_remote: bool) -> Trial:
+    """Durable calls of a sync node."""
+    return SUBJECTS["steps in turn"].trial("remote" if is_remote else "local")
+
+
 APPROVED = {"approved": True}
 _ANSWERS = {"approve": APPROVED, "ask": 7}
 TRIALS: Mapping[str, Kind] = {
@@ -335,6 +341,7 @@ TRIALS: Mapping[str, Kind] = {
     "sensors": Kind(_flow_trial(flows.sensors, {"place": 4})),
     "parcels": Kind(_flow_trial(flows.parcels, {"order": 5})),
     "machines": Kind(_flow_trial(flows.machines, {"part": 2}, channel={"log": ["made"]})),
+    "steps": Kind(_steps),
     "own keys": Kind(_own_keys),
     "contest": Kind(_flow_trial(flows.deliveries, {"order": 3}, kind=Contest), STEADY),
     "long contest": Kind(_flow_trial(_hauls, {"load": 3}, kind=Contest), STEADY),

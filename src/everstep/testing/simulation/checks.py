@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -15,21 +16,27 @@ import msgspec
 from everstep.client.host import AsyncHost
 from everstep.codec.records import glance
 from everstep.engine.keyframe import snapshot
+from everstep.engine.leases import SUSPECT
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, Counters, StepRecord
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.model.records import INBOX, RESULT, CheckpointRecord, Counters, SerializedState, StepRecord
+from everstep.model.waits import SettledBy, SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
 from everstep.runtime.drive.context import RunContext
-from everstep.runtime.integrity.keyframe_check import difference
+from everstep.runtime.integrity.chain_check import ChainBase, Examined, Walk
+from everstep.runtime.integrity.keyframe_check import difference, value_difference
 from everstep.runtime.integrity.run_check import Checking
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.system import RealSystem, SystemClock
 from everstep.runtime.travel.explain import Explanation
+from everstep.runtime.waits.inbox import all_signals
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.ledger import Body, Visit
+from everstep.testing.simulation.snapshots import KnownWalk, Routes
 from everstep.testing.simulation.world import World
 
 T = TypeVar("T")
@@ -55,12 +62,13 @@ INVARIANTS: Mapping[str, str] = {
     "one owner": "an effect begins only in the process that has the run, as far as that can know",
     "attempts": "failed attempts count on across crashes",
     "waits": "a wait is settled once, and from its due time on only by the clock",
+    "signals": "no signal is lost, none is taken twice, and what takes it is in the chain",
     "budgets": "what was spent is on record, to the cent and once",
     "leases": "no lease is left behind",
     "fold": "the records fold to what the process had in memory",
     "durable": "a checkpoint that the store said it keeps is still there, unless its run was erased",
     "spool": "what waited on a machine is in the store in the end",
-    "abandoned": "a run is given up only if an owner died that drove nothing else",
+    "abandoned": "a run is given up only when it killed too many owners, one that drove nothing else",
     "verify": "verify finds nothing wrong",
     "store": "the store itself is whole",
     "explain": "explain told what the resume then did",
@@ -74,17 +82,18 @@ class Kept:
 
     def __init__(self, row: RunRow, records: list[CheckpointRecord], folded: Rehydrated | None) -> None:
         self.row = row
-        self.records = records
         self.folded = folded
-        self.ids = {record.sequence: record.checkpoint_id for record in records}
+        self.take(records)
         self.flaws: list[str] = []
         self.waits: list[WaitRow] = []
+        self.signals: list[SignalRow] = []
 
-    def steps(self) -> Iterator[tuple[CheckpointRecord, StepRecord]]:
-        """Yield each step with the record that has it."""
-        for record in self.records:
-            for step in record.steps:
-                yield record, step
+    def take(self, records: list[CheckpointRecord]) -> None:
+        """Have these records."""
+        self.records = records
+        self.ids = {record.sequence: record.checkpoint_id for record in records}
+        self.steps = [(record, step) for record in records for step in record.steps]
+        """Each step with the record that has it."""
 
 
 class Switched:
@@ -101,6 +110,10 @@ class Switched:
         return getattr(self._store, name)
 
 
+for _call in ("get", "inbox", "list", "run", "waits"):  # what is asked of every world, found sooner
+    setattr(Switched, _call, property(attrgetter(f"_store.{_call}")))
+
+
 class _AtOnce(RealSystem):
     """A system with one thread: what would be done on another is done at once."""
 
@@ -110,14 +123,38 @@ class _AtOnce(RealSystem):
 
 
 class _ReadingHost(AsyncHost):
+    _environ: Mapping[str, str] = {}
+
     def _system_of(self, clock: Clock | None, ids: Ids | None) -> System:
         return _AtOnce(clock, ids)
 
 
+class _Rereading(Checking):
+    """A check of a run that may begin with what the run had in the first world that was read."""
+
+    def __init__(self, host: AsyncHost, routes: Routes, *, learns: bool) -> None:
+        super().__init__(host._services, host._runs.reader)
+        self._routes = routes
+        self._learns = learns
+
+    async def _own(self, row: RunRow, shared: list[tuple[Examined, int]]) -> Examined:
+        found = await self._walk(row, shared, row.checkpoints)  # no process goes on with it meanwhile
+        await self._check_row(found, shared)
+        return found
+
+    def _walk_along(self, row: RunRow, before: ChainBase, on_page: Callable[[int], object] | None) -> Walk:
+        walk = KnownWalk(self._services, self._runs, row, before, self._blobs, on_page)
+        return walk.along(self._routes, learns=self._learns)
+
+
 class Reader:
-    """Reads what worlds leave behind. One for many worlds, as a host costs more than what is read."""
+    """Reads what worlds leave behind. One for many worlds, as a host costs more than what is read.
+
+    The first one should be the uninterrupted world: others begin with records that it has, too.
+    """
 
     def __init__(self) -> None:
+        self._routes: Routes | None = None
         memory = MemoryStore(SystemClock(), MemoryData())
         self._switched = Switched(memory)
         self._store = cast(CheckpointStore, self._switched)
@@ -132,26 +169,40 @@ class Reader:
         services = self._host._services
         if services.blobs is not None and blobs is not None:
             services.blobs = type(services.blobs)(blobs, services.codecs)
-        return {row.run_id: self._read(row) for row in self._now(self._store.list(RunFilter(limit=10_000)))}
+        learns, self._routes = self._routes is None, self._routes or {}
+        return self._now(self._all(_Rereading(self._host, self._routes, learns=learns)))
 
-    def _read(self, row: RunRow) -> Kept:
-        services, runs = self._host._services, self._host._runs
-        checking = Checking(services, runs.reader, blobs=True)
-        shared = self._now(checking._ancestors(row))
-        own = self._now(checking._own(row, shared))
-        kept = Kept(row, self._records(row), own.folded)
+    async def _all(self, checking: Checking) -> dict[str, Kept]:
+        rows = await self._store.list(RunFilter(limit=10_000))
+        return {row.run_id: await self._read(row, checking) for row in rows}
+
+    async def _read(self, row: RunRow, checking: Checking) -> Kept:
+        shared = await checking._ancestors(row)
+        own = await checking._own(row, shared)
+        kept = Kept(row, await self._records(row, own), own.folded)
         kept.flaws = [flaw.message for one, last in shared for flaw in one.up_to(last)]
         kept.flaws += [flaw.message for flaw in own.flaws]
-        kept.waits = self._now(self._store.waits(WaitFilter(run_id=row.run_id, limit=10_000)))
+        kept.waits = await self._waits(row) if own.waits is None else own.waits
+        if self._store.capabilities.has_inbox:
+            kept.signals = await all_signals(self._store, row.run_id)
         return kept
 
-    def _records(self, row: RunRow) -> list[CheckpointRecord]:
-        """Return what records say of steps. Those of a fork begin with what it shares."""
+    async def _records(self, row: RunRow, own: Examined) -> list[CheckpointRecord]:
+        """Return what records say of steps, as they were read to be verified.
+
+        Those of a fork begin with what it shares. Where something is wrong, they are read once more, and the
+        first that says nothing is an error.
+        """
         if row.forked_at is not None:
-            return self._now(self._host.history(row.run_id))
-        stored = self._now(self._store.get(row.run_id))
+            return await self._host.history(row.run_id)
+        if not own.flaws and own.records is not None:
+            return own.records
+        stored = await self._store.get(row.run_id)
         seen = [glance(it.body, row.run_id, it.checkpoint_id) for it in stored if not it.is_stub]
         return [it.record for it in seen]
+
+    async def _waits(self, row: RunRow) -> list[WaitRow]:
+        return await self._store.waits(WaitFilter(run_id=row.run_id, limit=10_000))
 
     def differs(self, kept: Kept, live: RunContext) -> str:
         """Return in what a run in memory differs from what its records fold to; empty if in nothing."""
@@ -159,13 +210,16 @@ class Reader:
             return "everything: its records do not fold"
         live.space._blobs = self._host._services.blobs  # those of its process went with it
         values, _ = live.space.snapshot()
+        is_alike = _are_alike(live.state, kept.folded.state)
         told = msgspec.structs.replace(
             kept.records[-1],
             keyframe=True,
             trigger=Trigger.STEP,
-            state=snapshot(live.state, values),
+            state=SerializedState(values) if is_alike else snapshot(live.state, values),
             counters=Counters(live.state.total),
         )
+        if is_alike:  # then a keyframe would say the same of both, but for their values
+            return value_difference(kept.folded.space, told, self._host._services.values)
         return difference(kept.folded, told, self._host._services.values)
 
     def _now(self, asking: Coroutine[Any, Any, T]) -> T:
@@ -179,6 +233,24 @@ class Reader:
         finally:
             asyncio._set_running_loop(None)
         raise AssertionError("a store in memory does not wait")
+
+
+_APART = frozenset({"books", "busy", "gone", "missing", "plan", "restless", "running", "waits"})
+"""What is compared in another way, or is not where a run stands but how it is driven."""
+_standing_of = attrgetter(
+    *(name for kind in (Scope, RunState) for name in kind.__slots__ if name not in _APART)
+)
+
+
+def _are_alike(live: RunState, folded: RunState) -> bool:
+    """True if two states of a run without open flows inside are the same, field by field.
+
+    A quick way to find out what is so nearly always. If it is false they may still stand for the same.
+    """
+    if live.opened or folded.opened or live.plan.paths != folded.plan.paths:
+        return False
+    is_same: bool = _standing_of(live) == _standing_of(folded)
+    return is_same and live.books.to_ledger() == folded.books.to_ledger()
 
 
 class Told(NamedTuple):
@@ -207,8 +279,10 @@ class Judge:
         found: dict[Visit, int] = {}
         for run_id, kept in self.kept.items():
             first = kept.row.forked_at or 0
-            for record, step in kept.steps():
+            for record, step in kept.steps:
                 at = self.ledger.puts.get((run_id, record.sequence))
+                if is_call(step.path) and (step.status is not Status.COMPLETED or _is_brief(step)):
+                    continue  # another attempt at its node makes it again
                 if step.status in _DONE and at is not None and record.sequence > first:
                     found.setdefault((run_id, step.path, step.visit), at)
         return found
@@ -223,6 +297,7 @@ class Judge:
             yield from self.leases(kept)
             yield from self.progress(kept)
             yield from self.waits(kept)
+            yield from self.signals(kept)
             yield from self.attempts(kept)
             yield from self.abandoned(kept)
         yield from self.steps_once()
@@ -280,6 +355,25 @@ class Judge:
             return
         yield Broken("progress", f"checkpoints of run {row.run_id!r} still wait on a machine.")
 
+    def signals(self, kept: Kept) -> Iterator[Broken]:
+        run_id = kept.row.run_id
+        sent = {signal_id for sent_to, signal_id in self.ledger.sent if sent_to == run_id}
+        there = [signal.signal_id for signal in kept.signals]
+        for signal_id in sorted(sent.difference(there)):
+            yield Broken("signals", f"signal {signal_id!r} was sent to run {run_id!r}, and is gone.")
+        if len(set(there)) != len(there) or [s.number for s in kept.signals] != [*range(1, len(there) + 1)]:
+            yield Broken("signals", f"the signals of run {run_id!r} are numbered with gaps, or twice.")
+        taking = [
+            step for _, step in kept.steps if step.path == INBOX or (step.wait and step.status in _DONE)
+        ]
+        taken = [signal for signal in kept.signals if signal.taken_at is not None]
+        if taken and not taking:
+            yield Broken("signals", f"run {run_id!r} has taken signals, and no step of it has.")
+        for signal in taken:
+            if signal.taken_at not in kept.ids:
+                at = f"{run_id}@{signal.taken_at}"
+                yield Broken("signals", f"signal {signal.signal_id!r} was taken by {at}, which is not there.")
+
     def steps_once(self) -> Iterator[Broken]:
         recorded = self._recorded
         for body in self.ledger.bodies:
@@ -306,7 +400,7 @@ class Judge:
 
     def _is_known(self, kept: Kept, body: Body) -> bool:
         """True if a record has the effect, or the atomic flow around it."""
-        paths = {(step.path, step.visit) for _, step in kept.steps()}
+        paths = {(step.path, step.visit) for _, step in kept.steps}
         if (body.path, body.visit) in paths:
             return True
         outer = body.path
@@ -318,7 +412,11 @@ class Judge:
 
     def effects_kept(self) -> Iterator[Broken]:
         spooled = {run_id for run_id, _ in self.ledger.spooled}
-        ended = [one for one in self.ledger.ended if one.body.is_effect and one.body.run_id not in spooled]
+        ended = [
+            one
+            for one in self.ledger.ended
+            if one.body.is_effect and one.body.run_id not in spooled and not is_call(one.body.path)
+        ]
         for body in self.ledger.bodies if ended else ():
             for path, visit in body.behind:
                 made = [
@@ -363,6 +461,18 @@ class Judge:
         run_id = kept.row.run_id
         if kept.row.status is Status.ABANDONED and all(d.driving - {run_id} for d in self.ledger.deaths):
             yield Broken("abandoned", f"run {run_id!r} was given up, and others were driven at each death.")
+        for record in kept.records:
+            if record.trigger is Trigger.ABANDONED:
+                yield from self._given_up(run_id, record.sequence)
+
+    def _given_up(self, run_id: str, sequence: int) -> Iterator[Broken]:
+        puts = self.ledger.puts
+        since, until = puts.get((run_id, sequence - 1), 0), puts.get((run_id, sequence), self.ledger.order)
+        owners = sum(c.run_id == run_id and since < c.order < until for c in self.ledger.claims)
+        drives = [live for (_, driven), live in self.ledger.driven.items() if driven == run_id]
+        if owners <= min((live.flow.durability.max_resume_attempts for live in drives), default=SUSPECT):
+            said = f"run {run_id!r} was given up after {owners} owners that wrote nothing."
+            yield Broken("abandoned", said)
 
     def owners(self) -> Iterator[Broken]:
         for body in self.ledger.bodies:
@@ -378,17 +488,21 @@ class Judge:
     def attempts(self, kept: Kept) -> Iterator[Broken]:
         failed: dict[tuple[str, int], int] = {}
         first = kept.row.forked_at or 0  # a fork begins anew with what it runs again
-        for record, step in kept.steps():
-            if record.sequence <= first:
-                continue
-            place = (step.path, step.visit)
-            if step.status is Status.RETRYING and step.error is not None:  # not one that was asked for
-                if step.attempts <= failed.get(place, 0):
-                    yield Broken("attempts", f"attempt {step.attempts} of {step.path} failed twice.")
-                failed[place] = step.attempts
-            elif step.status is Status.COMPLETED and place in failed and step.attempts <= failed[place]:
-                said = f"{step.path} succeeded at attempt {step.attempts}, after {failed[place]} had failed."
-                yield Broken("attempts", said)
+        for record in kept.records:
+            if record.trigger is Trigger.ABANDONED:
+                failed.clear()  # who reopens a run that was given up gives its nodes all their attempts again
+            for step in record.steps if record.sequence > first else ():
+                yield from self._attempt(step, failed)
+
+    def _attempt(self, step: StepRecord, failed: dict[tuple[str, int], int]) -> Iterator[Broken]:
+        place = (step.path, step.visit)
+        if step.status is Status.RETRYING and step.error is not None:  # not one that was asked for
+            if step.attempts <= failed.get(place, 0):
+                yield Broken("attempts", f"attempt {step.attempts} of {step.path} failed twice.")
+            failed[place] = step.attempts
+        elif step.status is Status.COMPLETED and place in failed and step.attempts <= failed[place]:
+            said = f"{step.path} succeeded at attempt {step.attempts}, after {failed[place]} had failed."
+            yield Broken("attempts", said)
 
     def waits(self, kept: Kept) -> Iterator[Broken]:
         for wait in kept.waits:
@@ -463,6 +577,15 @@ class Judge:
                     s.asks for s in (*said.starts, *said.pending) if s.path == body.path
                 ):
                     yield Broken("explain", f"{body.path} was made twice, and was not said to be able to.")
+
+
+def is_call(path: str) -> bool:
+    """True of a durable call inside a node."""
+    return f"/{RESULT}" in path
+
+
+def _is_brief(step: StepRecord) -> bool:
+    return step.unit is not None and step.unit.is_brief
 
 
 def _name(body: Body) -> str:

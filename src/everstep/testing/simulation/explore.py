@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from everstep.errors import StateCorrupted
 from everstep.testing.simulation.checks import Broken, Reader
-from everstep.testing.simulation.faults import Chosen, Decider, Drawn, Fault, Nothing, Taken
+from everstep.testing.simulation.faults import RENEWALS, Chosen, Decider, Drawn, Fault, Nothing, Taken
 from everstep.testing.simulation.trial import End, Trial
 from everstep.testing.simulation.world import NeverEnds, World
 
@@ -31,8 +32,15 @@ class Tried(NamedTuple):
     """The story."""
 
 
+class _Values(NamedTuple):
+    """What runs came to, by run and name, and which node wrote what, in the order in which it did."""
+
+    values: dict[tuple[str, str], str]
+    writers: list[tuple[tuple[str, str], str]]
+
+
 class Explorer:
-    """Tries the schedules of one trial."""
+    """Tries the schedules of one trial. Until it is closed, the dice of `random` are those of its worlds."""
 
     def __init__(self, trial: Trial, *, seed: int = 0, kinds: Iterable[Fault] = Fault) -> None:
         self._trial = trial
@@ -44,10 +52,12 @@ class Explorer:
         self.points: list[tuple[str, tuple[Fault, ...]]] = []
         """Where something could go wrong in the uninterrupted world."""
         self._whole: dict[str, End] = {}
+        self._dice = random.getstate()
         self.whole = self._uninterrupted()
 
     def close(self) -> None:
         self._first.close()
+        random.setstate(self._dice)
 
     def _uninterrupted(self) -> Tried:
         """Try it with nothing going wrong; what comes of it is what all others are compared with."""
@@ -96,23 +106,59 @@ class Explorer:
         return self._end(seed, self._trial.world(seed, decider))
 
     def _end(self, seed: int, world: World) -> Tried:
-        broken = self._run(world)
+        tried = _tried(seed, world, self._run(world))
         world.close()
         self.counts["schedules"] += 1
-        self.counts.update(it.choice for it in world.ledger.taken if not it.choice.isdecimal())
+        for it in tried.taken:
+            if not it.choice.isdecimal():
+                self.counts[it.choice] += 1
         if self.counts["schedules"] % SWEEP == 0 and not gc.isenabled():
             gc.collect()
-        return _tried(seed, world, broken)
+        return tried
 
     def _run(self, world: World) -> list[Broken]:
         try:
-            world.run()
+            world.run(returns_dice=False)
         except NeverEnds as error:
             return [Broken("progress", str(error))]
         try:
             return self._trial.judge(world, self._reader, self._whole or None)
         except StateCorrupted as error:
             return [Broken("store", error.message)]
+
+    def undetermined(self) -> str:
+        """Return which node gives another value in each of two uninterrupted worlds; empty if none does.
+
+        The worlds have different seeds, so nodes roll other dice in each, as another life of a process does.
+        """
+        first, second = self._values_of(self._seed), self._values_of(self._seed + 1)
+        for place, path in second.writers:
+            before, after = first.values.get(place), second.values.get(place)
+            if before is not None and before != after:
+                return (
+                    f"node {path!r} gave {before[:200]} in one of them, and {str(after)[:200]} in the other"
+                )
+        return ""
+
+    def _values_of(self, seed: int) -> _Values:
+        world = self._trial.world(seed, Nothing())
+        try:
+            world.run()
+            ends = self._trial.ends(world, self._reader)
+            writers = [
+                ((run_id, step.whole_name(written.name)), step.path)
+                for run_id, kept in self._reader.kept(world).items()
+                for _, step in kept.steps
+                for written in step.writes
+            ]
+        except (NeverEnds, StateCorrupted):
+            return _Values({}, [])
+        finally:
+            world.close()
+        found = {
+            (run_id, name): shown for run_id, end in ends.items() for name, shown in end.values().items()
+        }
+        return _Values(found, writers)
 
     def shrink(self, tried: Tried) -> Tried:
         """Return a schedule that breaks the same promise with as few decisions as were found."""
@@ -134,7 +180,7 @@ class Explorer:
 def _is_like_others(label: str) -> bool:
     """True of a renewal that comes after many others: a node that takes an hour has hundreds."""
     _, _, number = label.rpartition(" renew ")
-    return label != number and int(number) > 3
+    return label != number and int(number) > RENEWALS
 
 
 def _tried(seed: int, world: World, broken: list[Broken]) -> Tried:

@@ -98,6 +98,8 @@ class Chosen:
 LIVES = 3
 """From the next life on, a process is in half the danger of the life before. A run whose owners die again and
 again without writing anything is set aside, and that is as it should be."""
+RENEWALS = 3
+"""Further ones of a life are in less and less danger: a run that pauses for an hour has hundreds of them."""
 
 
 class Drawn:
@@ -114,7 +116,7 @@ class Drawn:
 
     def fault(self, label: str, possible: tuple[Fault, ...]) -> Fault | None:
         drawn = zlib.crc32(label.encode(), self._seed)
-        if drawn >= self._hazard or drawn >= self._hazard >> max(0, _life(label) - LIVES):
+        if drawn >= self._hazard or drawn >= _least(label, self._hazard):
             return None
         found = [kind for kind in possible if kind in self._kinds]
         return found[zlib.crc32(b"which", drawn) % len(found)] if found else None
@@ -124,8 +126,12 @@ class Drawn:
         return zlib.crc32(b"whose", drawn) % count if drawn < self._disorder else 0
 
 
-def _life(label: str) -> int:
-    return int(label.partition(" ")[0].rpartition(".")[2])
+def _least(label: str, hazard: int) -> int:
+    """Return the hazard of a point: less in late lives, and of a renewal that comes after many others."""
+    tag, _, point = label.partition(" ")
+    hazard >>= max(0, int(tag.rpartition(".")[2]) - LIVES)
+    what, _, number = point.rpartition(" ")
+    return hazard // max(1, int(number) - RENEWALS) if what.endswith(" renew") else hazard
 
 
 def parse(said: str | Taken) -> Taken:

@@ -5,7 +5,7 @@ world, which knows no client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,8 @@ _NOWHERE = Path("/simulated")
 class SimAsyncHost(AsyncHost):
     """An `AsyncHost` of a simulated process."""
 
+    _environ: Mapping[str, str] = {}
+
     def __init__(self, process: SimProcess, *given: Any, **options: Any) -> None:
         self.process = process
         super().__init__(*given, **options)
@@ -45,6 +47,11 @@ class SimAsyncHost(AsyncHost):
         twin.process = self.process
         self.process.hosts.append(twin)
         return twin
+
+    def take_apart(self) -> None:
+        """Let its parts go that know each other."""
+        for part in (self._services.committer, self._services.values, self):
+            vars(part).clear()
 
 
 class SimLanes(Lanes):

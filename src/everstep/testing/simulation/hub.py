@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,30 +53,75 @@ class SimThread:
         self.joiners: list[SimThread] = []
         self._stack: _Stack | None = None
 
-    def go_on(self) -> None:
+    def go_on(self, home: greenlet) -> None:
         """Let it run until it waits, on a stack of its own."""
         if self._stack is None:
-            self._stack = _Stack(self)
+            self._stack = _free_stack(self)
+        self._stack.home = home
         self._stack.switch()
+
+    @property
+    def is_new(self) -> bool:
+        """True if it has not begun yet."""
+        return self._stack is None
+
+    def leave(self) -> None:
+        """Have no stack any more: its work is over."""
+        self._stack = None
 
     def unwind(self) -> None:
         """Free its stack: what it waits for raises `Dead`, and nothing that it does then counts."""
         stack, self._stack, self.work = self._stack, None, None
         self.is_over = True
         if stack is not None and not stack.dead:
+            stack.home = getcurrent()
             with suppress(Dead):
                 stack.throw(Dead())
 
 
 class _Stack(greenlet):  # type: ignore[misc]
-    def __init__(self, thread: SimThread) -> None:
-        super().__init__(self.begin)
-        self.thread = thread
+    """What threads run on, one after another: to have the memory of a stack anew takes the system longer than
+    many a thread takes."""
 
-    def begin(self) -> None:
-        work = self.thread.work
-        if work is not None:
-            work()
+    def __init__(self, free: list[_Stack]) -> None:
+        super().__init__(self.run_threads)
+        self.thread: SimThread | None = None
+        self.home = getcurrent()
+        """Who goes on when a thread is over."""
+        self._free = free
+
+    def run_threads(self) -> None:
+        while True:
+            self._run_thread()
+            self.thread = None
+            self._free.append(self)
+            home, self.home = self.home, None
+            home.switch()
+
+    def _run_thread(self) -> None:
+        thread = self.thread
+        if thread is None:
+            return
+        if thread.work is not None:
+            thread.work()
+        thread.leave()
+
+
+class _Stacks(threading.local):
+    """The stacks that no thread has, of each real thread: none can go on in another."""
+
+    def __init__(self) -> None:
+        self.free: list[_Stack] = []
+
+
+_stacks = _Stacks()
+
+
+def _free_stack(thread: SimThread) -> _Stack:
+    free = _stacks.free
+    stack = free.pop() if free else _Stack(free)
+    stack.thread, stack.gr_context = thread, None
+    return stack
 
 
 def current_thread() -> SimThread | None:
@@ -94,6 +140,8 @@ class Hub:
         self._timers: list[tuple[int, int, SimThread | Callable[[], None], int]] = []
         self._numbers = 0
         self._home = getcurrent()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that asyncio takes for the running one."""
         self.is_over = False
         """True once nothing more is to happen."""
         self.waits = 0
@@ -134,7 +182,7 @@ class Hub:
 
     def block(self, until: int | None = None) -> bool:
         """Wait until woken, with true, or until a time, with false."""
-        thread = self.current
+        thread = current_thread()
         assert thread is not None, "only simulated threads wait"
         if thread.is_over:
             raise Dead
@@ -162,8 +210,8 @@ class Hub:
 
     def pass_time(self, micros: int) -> None:
         """Be busy for a while, in which others go on."""
-        until = self.now + micros
-        if self._is_next(until):
+        until, timers = self.now + micros, self._timers
+        if not (self._ready or self.is_over) and (not timers or until < timers[0][0]):
             self.now = until
             return
         while self.now < until:
@@ -178,34 +226,48 @@ class Hub:
 
     def hand_over(self) -> None:
         """Let the hub go on. Returns when it is this thread's turn again, with its event loop as it was."""
-        loop = asyncio._get_running_loop()
+        loop = self.loop
         if loop is None:
-            self._home.switch()
+            try:
+                self._home.switch()
+            finally:
+                self.turn_to(None)
             return
         hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(None)
         try:
             self._home.switch()
         finally:
-            asyncio._set_running_loop(loop)
+            self.turn_to(loop)
             sys.set_asyncgen_hooks(*hooks)
+
+    def turn_to(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Let asyncio know which loop runs: only if it is another, as asyncio asks the system each time."""
+        if self.loop is not loop:
+            self.loop = loop
+            asyncio._set_running_loop(loop)
 
     def run(self) -> None:
         """Let threads go on until the world is over, or nothing can ever happen again."""
         self._home = getcurrent()
-        while not self.is_over:
-            if self._ready:
-                thread = self._pick()
-                if thread.is_over:
-                    continue
-                if thread.owner.stalled_until > self.now:
-                    self._postpone(thread)
-                    continue
-                thread.go_on()
-            elif self._timers:
-                self._next_timer()
-            else:
-                return
+        try:
+            while not self.is_over and (self._ready or self._timers):
+                if self._ready:
+                    self._next_thread()
+                else:
+                    self._next_timer()
+        finally:
+            self.turn_to(None)
+
+    def _next_thread(self) -> None:
+        thread = self._pick()
+        if thread.is_over:
+            return
+        if thread.owner.stalled_until > self.now:
+            self._postpone(thread)
+            return
+        if thread.is_new:
+            self.turn_to(None)
+        thread.go_on(self._home)
 
     def _pick(self) -> SimThread:
         ready = self._ready

@@ -119,6 +119,8 @@ class Ledger:
         self.released: list[tuple[str, int]] = []
         """Which process gave a lease back, and when."""
         self.settled: list[str] = []
+        self.sent: list[tuple[str, str]] = []
+        """Signals that the store took in: the run and the id of each."""
         """The waits that got an answer, each as often as one was taken."""
         self.spends: list[Spent] = []
         self.spooled: list[tuple[str, str]] = []
@@ -178,7 +180,7 @@ class Ledger:
         elif name == "settle" and result[0]:
             self.settled.append(result[1].wait_id)
             self.tell(f"wait {result[1].path} is settled by {result[1].settled_by} through {process.tag}.")
-        elif name == "signal" and result:
+        elif name == "request_stop" and result:
             self.tell(f"{process.tag} asks for a run to be cancelled.")
 
     def _note_claim(self, process: Life, lease: Lease, order: int) -> None:
@@ -193,7 +195,7 @@ class Ledger:
 
     def _note_put(self, process: Life, commit: Commit, verdict: Verdict, order: int) -> None:
         what = f"{commit.run_id}@{commit.sequence}"
-        self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict.value}")
+        self.trace.append(f"{self._hub.now} {process.tag} put {what} {commit.checkpoint_id} {verdict}")
         if verdict is Verdict.ACCEPTED:
             if (commit.run_id, commit.sequence) not in self.puts:
                 # One that is there already is accepted once more, whichever process has the run by now.
@@ -202,8 +204,8 @@ class Ledger:
             self.accepted[commit.run_id, commit.sequence, commit.checkpoint_id] = None
         elif verdict in (Verdict.FENCED, Verdict.MOVED):
             process.hears(commit.run_id, commit.epoch, has_it=False)
-        status = f", {commit.status.value}" if commit.status is not None else ""
-        said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict.value})"
+        status = f", {commit.status}" if commit.status is not None else ""
+        said = "is kept" if verdict is Verdict.ACCEPTED else f"is refused ({verdict})"
         self.tell(f"checkpoint {what} of {process.tag} {said}{status}.")
 
     def note_refusal(self, process: Life, name: str, error: EverstepError) -> None:
@@ -232,7 +234,8 @@ class Ledger:
 
     def note_ended(self, body: Body) -> None:
         self.ended.append(Ended(self.tick(), body))
-        self.at_it = [one for one in self.at_it if one[1] is not body]
+        if body.is_effect:
+            self.at_it = [one for one in self.at_it if one[1] is not body]
 
     def note_life(self, process: Life, what: str) -> None:
         self.trace.append(f"{self._hub.now} {process.tag} {what}")

@@ -7,17 +7,19 @@ import contextvars
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from heapq import heappop, heappush
 from math import ceil
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, ref
 
-from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
+from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread, current_thread
 
 T = TypeVar("T")
+_MANY = 256
+"""How many tasks a loop notes before it forgets those that are gone."""
 
 
 class LoopOwner(Protocol):
@@ -33,6 +35,27 @@ class LoopOwner(Protocol):
         """Return the threads for work of no particular kind."""
 
 
+class _Handle(asyncio.Handle):
+    """A call that a loop is to make. It asks for no debug mode, which such a loop does not have."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs callbacks in the order in which they were scheduled, as asyncio's own loops do."""
 
@@ -46,8 +69,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_idle = False
         self._is_closed = False
         self._is_stopping = False
-        self._tasks: WeakValueDictionary[int, asyncio.Task[Any]] = WeakValueDictionary()
+        self._tasks: list[ref[asyncio.Task[Any]]] = []
         """In the order in which they were made, which no set of theirs would keep."""
+        self._most_tasks = _MANY
         self._generators: WeakSet[Any] = WeakSet()
         self._last_words: list[BaseException] = []
         process.loops.append(self)
@@ -60,7 +84,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -116,8 +140,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         # A name of its own, as the number that asyncio would give depends on what ran before.
         task = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)
-        self._numbers += 1
-        self._tasks[self._numbers] = task
+        self._tasks.append(ref(task))
+        if len(self._tasks) > self._most_tasks:
+            self._tasks = [kept for kept in self._tasks if kept() is not None]
+            self._most_tasks = _MANY + 2 * len(self._tasks)
         return task
 
     def run_in_executor(  # type: ignore[override]
@@ -150,12 +176,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- running it ---------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Any) -> Any:
-        task = asyncio.ensure_future(future, loop=self)
+        task = future if type(future) is asyncio.Task else asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop)
         try:
             self.run_forever()
         finally:
-            task.remove_done_callback(self._stop)
+            if not task.done():
+                task.remove_done_callback(self._stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
         return task.result()
@@ -166,10 +193,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_stopping = True
 
     def run_forever(self) -> None:
-        hub, self._thread, self._is_stopping = self._hub, self._hub.current, False
+        hub, self._thread, self._is_stopping = self._hub, current_thread(), False
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(self._generators.add, self._finalize)
-        asyncio._set_running_loop(self)
+        hub.turn_to(self)
         try:
             while not self._is_stopping:
                 self._turn()
@@ -180,7 +207,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     self._is_idle = False
         finally:
             self._thread, self._is_idle = None, False
-            asyncio._set_running_loop(None)
+            hub.turn_to(None)
             sys.set_asyncgen_hooks(*hooks)
 
     def _turn(self) -> None:
@@ -228,7 +255,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that have not ended, the oldest first."""
-        return [task for task in list(self._tasks.values()) if not task.done()]
+        tasks = [kept() for kept in self._tasks]
+        return [task for task in tasks if task is not None and not task.done()]
 
     def _close(self, task: asyncio.Task[Any]) -> None:
         try:

@@ -18,12 +18,15 @@ import msgspec
 
 from everstep.engine.scope import Scope
 from everstep.errors import BadRequest
+from everstep.graph.author.context import Leave, Says
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of
+from everstep.model.records import RESULT, visit_path
 from everstep.runtime.drive.invoke import DOORS, Call
+from everstep.runtime.drive.units.calls import Asked, is_async
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import SECOND, current_thread
 from everstep.testing.simulation.ledger import Body, Spent
@@ -31,7 +34,7 @@ from everstep.testing.simulation.process import SimProcess
 
 POSSIBLE = (Fault.CRASH, Fault.STALL, Fault.SLOW, Fault.POWER_CUT)
 AFTERWARDS = (Fault.CRASH, Fault.STALL, Fault.POWER_CUT)
-SLOW = 50.0
+SLOW = 50 * SECOND
 """Seconds that a node takes that is slow: longer than any lease it has."""
 WORK = 100
 """Microseconds that a node takes otherwise."""
@@ -71,6 +74,8 @@ class VisitDouble:
         return copy.deepcopy(self._given[path, visit])
 
 
+OfCall = Callable[[str, str], Any]
+"""Finds what stands in for a durable call, by the path of its node and its own name."""
 Doubles = Mapping[str, Any] | _Itself
 """What stands in for the effects of a flow, by name or path: a function, or what it returns."""
 
@@ -102,7 +107,9 @@ class _Cast:
         unknown = [
             name
             for name, double in doubles.items()
-            if name not in self._used and not isinstance(double, VisitDouble)
+            if name not in self._used
+            and not isinstance(double, VisitDouble)
+            and RESULT not in name  # of a durable call, which only the node knows
         ]
         if unknown:
             raise BadRequest(
@@ -140,8 +147,18 @@ class _Cast:
                 raise BadRequest(
                     f"the double of {path!r} is async, and the node is not.", fix="Give it a plain function."
                 )
-        play = _play_async(fn, is_effect) if node.is_async else _play(fn, is_effect)
+        play = (_play_async if node.is_async else _play)(fn, is_effect, self._of_call)
         return node._copy(fn=wraps(node.fn)(play))
+
+    def _of_call(self, path: str, name: str) -> Any:
+        """Return what stands in for a durable call, as `search` or `agent/$search`, if anything does."""
+        if isinstance(self._doubles, _Itself):
+            return ITSELF
+        plain = name.partition("=")[0]
+        for known in (f"{plain_of(path)}/{plain}", plain, plain.removeprefix(RESULT)):
+            if known in self._doubles:
+                return self._doubles[known]
+        return None
 
     def _double(self, node: Node, path: str) -> Any:
         if isinstance(self._doubles, _Itself):
@@ -182,18 +199,21 @@ def _call_of(frame: FrameType | None) -> Call:
     return call
 
 
-def _play(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
+def _play(fn: Callable[..., Any], is_effect: bool, of_call: OfCall) -> Callable[..., Any]:
     def play(**given: Any) -> Any:
-        scene = _Scene.of(sys._getframe(1), given, is_effect)
+        scene = _Scene.of(sys._getframe(1), given, is_effect, of_call)
         if scene is None:
             return fn(**given)
         if scene.begin():
             scene.wait(SLOW)
-        scene.wait(WORK / SECOND)
+        scene.wait(WORK)
         try:
             returned = fn(**given)
         except Exception as error:
             scene.fail(error)
+            raise
+        except Leave:
+            scene.end()
             raise
         if type(returned) is GeneratorType:
             return _stream(scene, returned)
@@ -210,9 +230,9 @@ def _stream(scene: _Scene, chunks: Iterator[Any]) -> Iterator[Any]:
     scene.end()
 
 
-def _play_async(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
+def _play_async(fn: Callable[..., Any], is_effect: bool, of_call: OfCall) -> Callable[..., Any]:
     def play(**given: Any) -> Any:
-        scene = _Scene.of(sys._getframe(1), given, is_effect)
+        scene = _Scene.of(sys._getframe(1), given, is_effect, of_call)
         if scene is None:
             return fn(**given)
         act = partial(fn, **given)
@@ -222,19 +242,22 @@ def _play_async(fn: Callable[..., Any], is_effect: bool) -> Callable[..., Any]:
 
 
 async def _awaited(scene: _Scene, act: Callable[[], Any]) -> Any:
-    await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
+    await asyncio.sleep((SLOW if scene.begin() else WORK) / SECOND)
     try:
         returned = act()
         found = await returned if isawaitable(returned) else returned
     except Exception as error:
         scene.fail(error)
         raise
+    except Leave:
+        scene.end()
+        raise
     scene.end()
     return found
 
 
 async def _stream_async(scene: _Scene, act: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
-    await asyncio.sleep(SLOW if scene.begin() else WORK / SECOND)
+    await asyncio.sleep((SLOW if scene.begin() else WORK) / SECOND)
     async for chunk in act():
         yield chunk
         scene.reach("chunk", POSSIBLE)
@@ -242,37 +265,79 @@ async def _stream_async(scene: _Scene, act: Callable[[], AsyncIterator[Any]]) ->
 
 
 class _Scene:
-    """One call of a node in a simulated world."""
+    """One call of a node, or of a durable call inside it, in a simulated world."""
 
-    __slots__ = ("_body", "_call", "_given", "_is_effect", "_number", "_process", "_world")
+    __slots__ = (
+        *("_body", "_call", "_given", "_is_effect", "_key", "_number", "_of_call", "_path", "_process"),
+        *("_visit", "_world"),
+    )
 
-    def __init__(self, process: SimProcess, call: Call, given: dict[str, Any], is_effect: bool) -> None:
+    def __init__(
+        self, process: SimProcess, call: Call, given: dict[str, Any], is_effect: bool, of_call: OfCall
+    ) -> None:
         self._process = process
         self._world = process.world
         self._call = call
         self._given = given
         self._is_effect = is_effect
+        self._of_call = of_call
         self._number = 0
         self._body: Body | None = None
+        self._path, self._visit = call.path, call.visit
+        self._key = call.context.idempotency_key if call.context is not None else call.key
 
     @classmethod
-    def of(cls, frame: FrameType, given: dict[str, Any], is_effect: bool) -> _Scene | None:
+    def of(cls, frame: FrameType, given: dict[str, Any], is_effect: bool, of_call: OfCall) -> _Scene | None:
         """Return the call that a frame of the runtime makes; none outside of a world."""
         thread = current_thread() if frame.f_code in DOORS else None
         if thread is None:
             return None
         owner = thread.owner
         assert isinstance(owner, SimProcess)
-        return cls(owner, frame.f_locals["call"], given, is_effect)
+        return cls(owner, frame.f_locals["call"], given, is_effect, of_call)
+
+    def inside(self, units: Any, unit: Asked) -> Callable[..., Any]:
+        """Return what plays a durable call of the node."""
+        double = self._of_call(self._call.path, unit.name)
+        if double is None and unit.options.is_effect:
+            said = f"node {self._call.path!r} makes an effect in step {unit.label[1:]!r}"
+            error = BadRequest(
+                f"{said}, and a simulation makes none for real.",
+                fix=f"Say what stands in for it: doubles={{{unit.name!r}: lambda *given: ...}}.",
+            )
+            self._process.troubles.append(str(error))
+            raise error
+        fn = unit.fn if double is None or double is ITSELF else double
+        if not callable(fn):
+            fn = _giving(fn)
+        given = {**{str(i): value for i, value in enumerate(unit.args)}, **unit.kwargs}
+        scene = _Scene(self._process, self._call, given, unit.options.is_effect, self._of_call)
+        scene._path = f"{visit_path(self._call.path, self._call.visit)}/{unit.name}"
+        scene._visit, scene._key = unit.occurrence, units.key_of(unit.label)
+        if is_async(unit.fn):
+            return lambda *args, **kwargs: _awaited(scene, partial(fn, *args, **kwargs))
+        return lambda *args, **kwargs: scene.play(partial(fn, *args, **kwargs))
+
+    def play(self, act: Callable[[], Any]) -> Any:
+        """Make a sync call."""
+        if self.begin():
+            self.wait(SLOW)
+        self.wait(WORK)
+        try:
+            returned = act()
+        except Exception as error:
+            self.fail(error)
+            raise
+        self.end()
+        return returned
 
     def begin(self) -> bool:
         """Come to the beginning of the call; true if it is to take long."""
         call, process, world = self._call, self._process, self._world
-        path = call.path
+        path = self._path
         self._number = process.count(f"body {path}")
         is_slow = world.reach(process, f"before body {path} {self._number}", POSSIBLE) is Fault.SLOW
         run_id = self._run_id()
-        key = call.context.idempotency_key if call.context is not None else call.key
         owner = world.owner_of(run_id, process) if self._is_effect else None
         run = world.ledger.driven.get((process.tag, run_id))
         journal = None if run is None else run.journal
@@ -282,14 +347,14 @@ class _Scene:
             tag=process.tag,
             run_id=run_id,
             path=path,
-            visit=call.visit,
+            visit=self._visit,
             attempt=call.attempt,
-            key=key,
+            key=self._key,
             given=shown(self._given, call.node.context_param) if self._is_effect else "",
             is_effect=self._is_effect,
             is_sure=process.is_sure_of(run_id, epoch),
             owner=owner,
-            beside=world.ledger.who_is_at((run_id, path, call.visit), process) if self._is_effect else None,
+            beside=world.ledger.who_is_at((run_id, path, self._visit), process) if self._is_effect else None,
             behind=_behind(call),
             epoch=epoch,
             endures=journal is not None and journal.endures,
@@ -299,24 +364,10 @@ class _Scene:
         return is_slow
 
     def _listen(self) -> None:
-        """Hear of what the node spends."""
-        context, ledger = self._call.context, self._world.ledger
-        spend = context._spend if context is not None else None
-        if context is None or spend is None:
-            return
-        run_id = context.run_id
-
-        def counted(amounts: dict[str, Any]) -> Any:
-            ledger.spends.append(Spent(run_id, dict(amounts), is_counted=False))
-            spent = spend(amounts)
-            note = partial(ledger.spends.append, Spent(run_id, dict(amounts), is_counted=True))
-            if isinstance(spent._written, asyncio.Future):  # it counts once that is over
-                spent._written.add_done_callback(lambda done: note() if _is_well(done) else None)
-            else:
-                note()
-            return spent
-
-        context._spend = counted
+        """Hear of what the node spends, and of its durable calls."""
+        context = self._call.context
+        if context is not None and context._says is not None and not isinstance(context._says, _Heard):
+            context._says = _Heard(context._says, self, context.run_id)
 
     def _run_id(self) -> str:
         root: Scope = self._call.scope
@@ -331,8 +382,8 @@ class _Scene:
         context = self._call.context
         return context.run_id if context is not None else "?"
 
-    def wait(self, seconds: float) -> None:
-        self._world.hub.pass_time(round(seconds * SECOND))
+    def wait(self, micros: int) -> None:
+        self._world.hub.pass_time(micros)
 
     def reach(self, what: str, possible: tuple[Fault, ...]) -> None:
         process, path = self._process, self._call.path
@@ -349,6 +400,40 @@ class _Scene:
         assert self._body is not None
         self._world.ledger.note_ended(self._body)
         self._world.reach(self._process, f"after body {self._body.path} {self._number}", AFTERWARDS)
+
+
+class _Heard:
+    """What a node speaks through, in a world that listens."""
+
+    def __init__(self, says: Says, scene: _Scene, run_id: str) -> None:
+        self._says = says
+        self._scene = scene
+        self._ledger = scene._world.ledger
+        self._run_id = run_id
+
+    @property
+    def units(self) -> Any:
+        found = self._says.units
+        found.plays = partial(self._scene.inside, found)
+        return found
+
+    def spend(self, amounts: dict[str, Any]) -> Any:
+        ledger = self._ledger
+        ledger.spends.append(Spent(self._run_id, dict(amounts), is_counted=False))
+        spent = self._says.spend(amounts)
+        note = partial(ledger.spends.append, Spent(self._run_id, dict(amounts), is_counted=True))
+        if isinstance(spent._written, asyncio.Future):  # it counts once that is over
+            spent._written.add_done_callback(lambda done: note() if _is_well(done) else None)
+        else:
+            note()
+        return spent
+
+
+def _giving(value: Any) -> Callable[..., Any]:
+    def double(*_: Any, **__: Any) -> Any:
+        return copy.deepcopy(value)
+
+    return double
 
 
 def _behind(call: Call) -> tuple[tuple[str, int], ...]:

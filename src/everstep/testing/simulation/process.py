@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from everstep.model.leases import Process
@@ -45,6 +45,8 @@ class Machine:
         self.name = name
         self.ahead = timedelta(seconds=ahead)
         """How wrong its clock is."""
+        self._shown = (-1, self.ahead, BEGAN)
+        """What its clock showed last, and why: it is looked at more often than time passes."""
         self.boots = 1
         self.spooled: dict[str, list[Commit]] = {}
         """What waits on its disk for the store."""
@@ -54,7 +56,13 @@ class Machine:
         return f"{self.name}-boot-{self.boots}"
 
     def now(self) -> datetime:
-        return BEGAN + timedelta(microseconds=self._hub.now) + self.ahead
+        at, ahead, shown = self._shown
+        if at != self._hub.now or ahead is not self.ahead:
+            at, ahead = self._hub.now, self.ahead
+            shown = BEGAN + timedelta(0, 0, at)
+            shown = shown + ahead if ahead else shown
+            self._shown = (at, ahead, shown)
+        return shown
 
 
 class SimClock(SystemClock):
@@ -169,7 +177,11 @@ class SimProcess:
         """Errors that no one handled."""
         self.counts: dict[str, int] = {}
         """How often it came to each kind of point."""
-        self.system = SimSystem(self, world, world.seed)
+
+    @cached_property
+    def system(self) -> SimSystem:
+        """What its hosts take from its machine."""
+        return SimSystem(self, self.world, self.world.seed)
 
     def start(self, work: Callable[[], None], name: str) -> SimThread:
         """Start a thread of this process."""
@@ -263,7 +275,13 @@ class SimProcess:
             loop.abandon()
         self.threads.clear()
         self.loops.clear()
-        self.hosts.clear()
+
+    def take_apart(self) -> None:
+        """Let its parts go that know each other, once no one looks at it any more."""
+        for host in self.hosts:
+            host.take_apart()
+        vars(self).clear()
+        self.is_dead = True  # which threads that the interpreter ends with itself still ask
 
 
 class SimSystem:

@@ -32,6 +32,11 @@ class SimulationFailed(AssertionError):
         self.broken: tuple[Broken, ...] = tried.broken
         """Which promises it broke."""
         self.digest = tried.digest
+        self._tried = tried
+
+    def because(self, reason: str) -> SimulationFailed:
+        """Return the same with a reason that is not in the schedule."""
+        return SimulationFailed(f"{reason}\n\n{self}", self._tried)
 
 
 class Simulated(NamedTuple):
@@ -93,7 +98,10 @@ def simulate(
         with without_collector():
             check(explorer, explorer.whole)
             _check_end(explorer, ends)
-            explore(explorer, schedules, seed, None if only is None else _decisions(only))
+            try:
+                explore(explorer, schedules, seed, None if only is None else _decisions(only))
+            except SimulationFailed as failed:
+                raise _explained(explorer, failed) from None
         counts = dict(explorer.counts)
         tried = counts.pop("schedules", 0)
         return Simulated(tried, len(explorer.points), counts, time.perf_counter() - began)
@@ -113,6 +121,21 @@ def _check_end(explorer: Explorer, ends: str) -> None:
                 f"with nothing going wrong, run {run_id!r} is {end.status.value}{why}",
                 fix=f'Correct the flow or its doubles, or say ends="{end.status.value}" if it is meant to.',
             )
+
+
+def _explained(explorer: Explorer, failed: SimulationFailed) -> SimulationFailed:
+    """Return a failure that names the node whose results are not always the same, if that is behind it.
+
+    Such a node is no mistake by itself: what it gave is not rolled again once it is on record, nor once an
+    effect has begun that was given it. Only the result of another life cannot be the same.
+    """
+    told = explorer.undetermined() if {it.invariant for it in failed.broken} == {"result"} else ""
+    if not told:
+        return failed
+    return failed.because(
+        f"Two uninterrupted runs differ already: {told}. A process that dies before that is kept makes it "
+        "anew. Let it depend on nothing but its inputs, or say deterministic=False."
+    )
 
 
 def _check_taken(only: Iterable[Taken], tried: Tried) -> None:

@@ -11,13 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from operator import call
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from everstep.errors import EverstepError, StoreNotWritable, StoreUnavailable
 from everstep.model.leases import Lease, WorkerRow
 from everstep.model.records import ArtifactRef
+from everstep.model.waits import Sending, SignalRow
 from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.retention import RetainingBlobStore
 from everstep.ports.store import (
@@ -41,8 +43,14 @@ BEFORE = (
     *(Fault.CRASH, Fault.LOST_REQUEST, Fault.STALL, Fault.OUTAGE, Fault.POWER_CUT, Fault.FULL),
     *(Fault.LONG_OUTAGE, Fault.CLOCK_AHEAD, Fault.CLOCK_BACK),
 )
+BEFORE_TWICE = (*BEFORE, Fault.DOUBLED, Fault.REPEATED_LATE)
 AFTER = (Fault.CRASH, Fault.LOST_REPLY, Fault.STALL, Fault.POWER_CUT)
-SAFE_TWICE = frozenset({"put", "renew", "release_lease", "report", "introduce", "fire", "ack"})
+SAFE_TWICE = frozenset(
+    {
+        *("put", "renew", "release_lease", "report", "introduce", "fire", "ack"),
+        *("send", "keep_event", "settle_event"),
+    }
+)
 """What may reach the store a second time without having been sent again."""
 READS = (
     *(
@@ -50,25 +58,58 @@ READS = (
         "tail",
         "run",
         "blueprint",
-        "signal_note",
+        "stop_note",
         "waits",
         "wait",
         "wait_of_token",
         "leased",
         "workers",
     ),
+    *("inbox", "had_events"),
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
-    *("lease", "renew", "release_lease", "introduce", "signal", "settle", "fire", "change_wait", "claim_due"),
-    *("set_aside", "report", "leave", "trim", "ack", "recode", "erase", "restore", "forget", "pin", "note"),
+    *(
+        "lease",
+        "renew",
+        "release_lease",
+        "introduce",
+        "request_stop",
+        "settle",
+        "fire",
+        "change_wait",
+        "claim_due",
+    ),
+    *("send", "keep_event", "settle_event"),
+    *(
+        "set_aside",
+        "report",
+        "leave",
+        "trim",
+        "ack",
+        "recode",
+        "recode_signals",
+        "erase",
+        "restore",
+        "forget",
+        "pin",
+        "note",
+    ),
     "tidy",
 )
 TRIP = 300
 """Microseconds that a request or a reply takes to a store that is elsewhere."""
 WORK = 60
 """Microseconds that the store takes for a call."""
-_CAPABILITIES = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
+_CAPABILITIES = Capabilities(
+    durable=True,
+    single_writer=True,
+    recodes=True,
+    retains=True,
+    restores=True,
+    has_inbox=True,
+    has_events=True,
+)
 
 
 class StoreClock:
@@ -181,6 +222,8 @@ class SharedStore(Shared):
 
     def plain(self) -> Opened:
         memory = MemoryStore(self.clock, self.data)
+        for run_id in self.data.logs:  # nothing is written any more, so one look at each is enough
+            memory.lines.known(run_id).read = {}
         return Opened(memory, memory.artifacts, "simulated:")
 
     def abandon(self, process: SimProcess) -> None:
@@ -230,14 +273,28 @@ class Line:
             raise self._lost(name)
         return result
 
+    def _work(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Callable[[], Any]:
+        work = partial(finished, getattr(self.rules, name), given, named)
+        return partial(self._send, work, *given[:2]) if name == "send" else work
+
+    def _send(self, work: Callable[[], Sending], run_id: str, signal: SignalRow) -> Sending:
+        verdict = work()
+        if verdict is Sending.SENT:
+            self._world.ledger.sent.append((run_id, signal.signal_id))
+        return verdict
+
     def possible(self, name: str, commits: Sequence[Commit]) -> tuple[Fault, ...]:
         """Return what may go wrong before a request is done."""
-        possible = BEFORE if name not in SAFE_TWICE else (*BEFORE, Fault.DOUBLED, Fault.REPEATED_LATE)
-        return (*possible, Fault.TORN) if len({commit.run_id for commit in commits}) > 1 else possible
+        possible = BEFORE if name not in SAFE_TWICE else BEFORE_TWICE
+        is_group = len(commits) > 1 and len({commit.run_id for commit in commits}) > 1
+        return (*possible, Fault.TORN) if is_group else possible
 
-    def carry_out(self, work: Callable[[], T]) -> T:
-        """Let the store do something."""
-        return work()
+    if TYPE_CHECKING:
+
+        def carry_out(self, work: Callable[[], T]) -> T:
+            """Let the store do something."""
+    else:
+        carry_out = staticmethod(call)
 
     def _judged(self, name: str, work: Callable[[], T]) -> T:
         try:
@@ -262,7 +319,8 @@ class Line:
         """Do what a question asks for."""
         if self.process.is_dead:
             raise Dead
-        self.check_reachable(is_write=False)
+        if self._world.hub.now < self.shared.away_until:
+            self.check_reachable(is_write=False)
         return self.carry_out(work)
 
     def check_reachable(self, *, is_write: bool) -> None:
@@ -312,8 +370,9 @@ class LocalLine(Line):
 
     async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
         self._world.hub.pass_time(WORK)
-        work = partial(finished, getattr(self.rules, name), given, named)
-        return self.do(name, work) if writes else self.look(name, work)
+        if writes:
+            return self.do(name, self._work(name, given, named))
+        return self.look(name, partial(finished, getattr(self.rules, name), given, named))
 
 
 class AwaitedLine(Line):
@@ -327,7 +386,7 @@ class AwaitedLine(Line):
 
     async def ask(self, name: str, given: tuple[Any, ...], named: dict[str, Any], *, writes: bool) -> Any:
         await asyncio.sleep(TRIP / SECOND)
-        work = partial(finished, getattr(self.rules, name), given, named)
+        work = self._work(name, given, named)
         found = self.do(name, work) if writes else self.look(name, work)
         await asyncio.sleep(TRIP / SECOND)
         return found
@@ -389,8 +448,8 @@ def finished(call: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...]
 
 
 def method(name: str, *, writes: bool) -> Callable[..., Any]:
-    async def ask(self: Any, *given: Any, **named: Any) -> Any:
-        return await self.ask(name, given, named, writes=writes)
+    def ask(self: Any, *given: Any, **named: Any) -> Any:
+        return self.ask(name, given, named, writes=writes)
 
     ask.__name__ = name
     return ask

@@ -12,6 +12,8 @@ from math import ceil
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from greenlet import getcurrent  # type: ignore[import-untyped]  # it has no types
+
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
 
 T = TypeVar("T")
@@ -35,12 +37,12 @@ class SimLock:
     def __enter__(self) -> bool:
         if self._holder is not None:
             self._wait()
-        self._holder = self._hub.current or self
+        self._holder = getcurrent()
         return True
 
     def _wait(self) -> None:
         thread = self._hub.current
-        if thread is None or thread is self._holder:
+        if thread is None or self._holder is getcurrent():
             raise Dead  # the world is gone, or a thread waits for itself and would for ever
         while self._holder is not None:
             self._waiting.append(thread)

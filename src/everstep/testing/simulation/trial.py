@@ -14,6 +14,7 @@ from everstep.errors import (
     EverstepError,
     LeaseConflict,
     LeaseLost,
+    RunAbandoned,
     RunNotFound,
     StoreUnavailable,
     WaitSettled,
@@ -22,6 +23,7 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import deep_nodes
 from everstep.model.address import plain_of
 from everstep.model.enums import Status
+from everstep.model.records import RESULT
 from everstep.ports.durability import Notice
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
 from everstep.testing.simulation.faults import Decider
@@ -38,7 +40,7 @@ class End(NamedTuple):
     """What a run came to, without what is a matter of time or chance."""
 
     status: Status
-    steps: frozenset[tuple[str, int, str]]
+    steps: frozenset[tuple[str, int, Status]]
     digests: Mapping[str, bytes]
     values: Callable[[], dict[str, str]]
     error: str = ""
@@ -64,7 +66,7 @@ def ends_of(kept: Mapping[str, Kept]) -> dict[str, End]:
 
 def _end_of(kept: Kept) -> End:
     steps = frozenset(
-        (step.path, step.visit, step.status.value) for _, step in kept.steps() if step.status in _ENDED
+        [(step.path, step.visit, step.status) for _, step in kept.steps if step.status in _ENDED]
     )
     folded = kept.folded
     if folded is None:
@@ -95,10 +97,12 @@ def compared(found: Mapping[str, End], whole: Mapping[str, End]) -> Iterator[Bro
         elif end.digests != expected.digests and (other := _other(end.values(), expected.values())):
             yield Broken("result", f"run {run_id!r} has another {other}.")
         elif end.steps != expected.steps:
-            more, less = sorted(end.steps - expected.steps), sorted(expected.steps - end.steps)
-            yield Broken(
-                "result", f"run {run_id!r} has other steps: {more or 'none'} in place of {less or 'none'}."
-            )
+            more, less = _told(end.steps - expected.steps), _told(expected.steps - end.steps)
+            yield Broken("result", f"run {run_id!r} has other steps: {more} in place of {less}.")
+
+
+def _told(steps: frozenset[tuple[str, int, Status]]) -> str:
+    return str(sorted((path, visit, status.value) for path, visit, status in steps) or "none")
 
 
 def _other(found: dict[str, str], expected: dict[str, str]) -> str:
@@ -116,8 +120,10 @@ def check_answers(flow: Flow, answers: Mapping[str, Any]) -> None:
         for path, node in deep_nodes(flow.plan)
         if node.halts or node.announces or is_guarded
     }
+    # What is waited for inside a node, only the node knows.
+    knows_more = any(node.halts and not node.is_built_in for _, node in deep_nodes(flow.plan))
     for name in answers:
-        if plain_of(name).rpartition("/")[2] not in known:
+        if plain_of(name).rpartition("/")[2] not in known and not knows_more:
             raise BadRequest(
                 f"no node {name!r} of flow {flow.name!r} waits.",
                 fix=f"There is {', '.join(sorted(known)) or 'none that does'}.",
@@ -172,11 +178,11 @@ class FlowTrial:
         return world
 
     def _program(self, here: Here) -> None:
-        """Run the flow, and again when the store was away or another process has the run."""
+        """Run the flow, and again when the store was away, others have the run, or it was given up."""
         while True:
             try:
                 self._run(here)
-            except (StoreUnavailable, LeaseLost, LeaseConflict) as error:
+            except (StoreUnavailable, LeaseLost, LeaseConflict, RunAbandoned) as error:
                 here.world.ledger.tell(f"{here.process.tag} hears: {error}")
                 here.sleep(10)
             else:
@@ -203,7 +209,8 @@ class FlowTrial:
             else:
                 ledger = here.world.ledger
                 here.world.explained.append(Told(ledger.tick(), here.process.tag, explanation))
-                if not explanation.status.is_final:  # else a resume would reopen it, if it failed
+                # A resume reopens what was given up, as people do, and what has failed, which is to stay so.
+                if explanation.status is Status.ABANDONED or not explanation.status.is_final:
                     return host.resume(RUN, self.flow)
         return host.run(self.flow, self._inputs, run_id=RUN, channel=self._channel)
 
@@ -229,7 +236,8 @@ class FlowTrial:
         return bool(waits)
 
     def _answer_to(self, wait: WaitInfo) -> Any:
-        answer = self._answers.get(wait.node, self._answers.get(wait.node.rpartition("/")[2]))
+        name = wait.node.rpartition("/")[2]
+        answer = self._answers.get(wait.node, self._answers.get(name, self._answers.get(name.lstrip(RESULT))))
         if isinstance(answer, list):
             answer = answer[wait.visit - 1] if wait.visit <= len(answer) else None
         return answer(wait) if callable(answer) else answer

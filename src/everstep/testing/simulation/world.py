@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
@@ -86,6 +85,8 @@ class World:
     ) -> None:
         self.seed = seed
         self._decider = decider or Nothing()
+        self._is_quiet = type(self._decider) is Nothing
+        """True if nothing is decided, whatever the point, and points need not be heard of."""
         self.hub = Hub(self._choose)
         self.ledger = Ledger(self.hub)
         self.store: Shared = (
@@ -182,6 +183,8 @@ class World:
 
     def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         """Come to a point. What concerns the process or the store happens here; the rest is returned."""
+        if self._is_quiet and not (process.is_dead or self.ledger.keeps_points):
+            return None
         fault = self.decide(process, point, possible)
         return None if fault is None or self.strike(process, point, fault) else fault
 
@@ -189,6 +192,8 @@ class World:
         """Say what goes wrong at a point, and let it happen later."""
         if process.is_dead:
             raise Dead
+        if self._is_quiet and not self.ledger.keeps_points:
+            return None
         label = f"{process.tag} {point}"
         if self.ledger.keeps_points:
             self.ledger.points.append((label, possible))
@@ -272,13 +277,20 @@ class World:
 
     # -- running it ---------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Let everything happen, until all programs have ended; what is left of them is freed."""
-        with _logged(self):
-            self._run()
+    def run(self, *, returns_dice: bool = True) -> None:
+        """Let everything happen, until all programs have ended; what is left of them is freed.
 
-    def _run(self) -> None:
-        state = random.getstate()
+        Nodes roll the dice of `random`, which are then as they were before; unless its caller sees to that.
+        """
+        before = log.handlers, log.propagate
+        log.handlers, log.propagate = [cast(logging.Handler, _Listener(self))], False
+        try:
+            self._run(returns_dice)
+        finally:
+            log.handlers, log.propagate = before
+
+    def _run(self, returns_dice: bool) -> None:
+        state = random.getstate() if returns_dice else None
         # So that nodes that roll dice roll the same ones, and others in each life.
         random.setstate(self._rolled) if self._rolled is not None else random.seed(self.seed)
         try:
@@ -287,34 +299,51 @@ class World:
             if self.hub.interrupted is not None:
                 raise self.hub.interrupted
             if self.hub.hangs:
-                raise NeverEnds("threads wait again and again, and nothing comes of it.")
+                raise NeverEnds(f"threads wait again and again, and nothing comes of it.{self._heard()}")
             if self._open:
-                raise NeverEnds(
-                    f"nothing can happen any more, and {', '.join(sorted(self._open))} has not ended."
-                )
+                left = ", ".join(sorted(self._open))
+                raise NeverEnds(f"nothing can happen any more, and {left} has not ended.{self._heard()}")
             self.troubles += [t for p in self.processes if not p.is_dead for t in p.troubles]
         finally:
-            random.setstate(state)
+            if state is not None:
+                random.setstate(state)
             for process in self.processes:
                 process.free()
 
     def _give_up(self) -> None:
-        raise NeverEnds(f"after 400 days {', '.join(sorted(self._open))} has not ended.")
+        raise NeverEnds(f"after 400 days {', '.join(sorted(self._open))} has not ended.{self._heard()}")
+
+    def _heard(self) -> str:
+        """Return which errors ended programs, as others may wait for those."""
+        return "".join(f" {trouble}" for p in self.processes if not p.is_dead for trouble in p.troubles)
 
     def close(self) -> None:
-        """Free the store and what was driven, which others may look at until then."""
+        """Free the store and what was driven, which others may look at until then.
+
+        The parts of a world know each other. They are taken apart, so that they are gone at once: to find
+        them later takes the garbage collector as long as a tenth of a schedule.
+        """
+        if not vars(self):
+            return
         self.store.close()
-        self.ledger.driven.clear()  # else the interpreter keeps all of it, to end the threads of its hosts
+        for process in self.processes:
+            process.take_apart()
+        for part in (self.ledger, self.hub, self.store, self):
+            vars(part).clear()
 
 
-class _Handler(logging.Handler):
-    """Takes what the runtime logs into the story of the world it happens in."""
+class _Listener:
+    """Takes what the runtime logs into the story of the world it happens in.
+
+    It has what a logger asks of its handlers; a real one has a lock, and logging keeps a list of all.
+    """
+
+    level = logging.NOTSET
 
     def __init__(self, world: World) -> None:
-        super().__init__()
         self._world = world
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def handle(self, record: logging.LogRecord) -> None:
         world, thread = self._world, self._world.hub.current
         if thread is not None and not thread.is_over:
             assert isinstance(thread.owner, SimProcess)
@@ -322,13 +351,3 @@ class _Handler(logging.Handler):
             if record.exc_info and record.exc_info[1] is not None:
                 text += f" [{type(record.exc_info[1]).__name__}: {record.exc_info[1]}]"
             world.ledger.tell(f"{thread.owner.tag} logs: {text}")
-
-
-@contextmanager
-def _logged(world: World) -> Iterator[None]:
-    before = log.handlers, log.propagate
-    log.handlers, log.propagate = [_Handler(world)], False
-    try:
-        yield
-    finally:
-        log.handlers, log.propagate = before
