@@ -135,10 +135,13 @@ def is_default_pool(node: ast.Call) -> bool:
 # work of this process is waited for; when a run goes on is decided by the clock of its host.
 LOOP_TIMERS: dict[str, set[str]] = {
     "runtime/drive/invoke.py": {"timeout", "wait", "time"},  # how long a node may take
+    "runtime/drive/units/calls.py": {"timeout"},  # how long a durable call may take
     "runtime/drive/channel.py": {"timeout"},  # how long a reader waits for a value
     "runtime/drive/rest.py": {"wait"},  # until a call ends; what is due is the clock's to say
     "runtime/drive/committer.py": {"wait"},  # a store that is slow with a caller that was cancelled
     "runtime/drive/parallel.py": {"call_later"},  # more threads for calls that take long
+    # How long a run that ends waits for what it emitted and logged to be written.
+    "runtime/live/side_writer.py": {"wait"},
     "runtime/stay.py": {"wait"},  # how often to look at the store
     "runtime/workers/worker.py": {"timeout", "wait"},  # how often to look, and how long to stop
     "runtime/waits/announce.py": {"timeout"},  # how long a notifier may take

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from everstep.graph.author.context import Context
 from tests.architecture.sources import ROOT
 from tests.architecture.way_of_a_step import Called, usual_way
 
 PAGE = ROOT / "docs" / "explanation" / "life-of-a-step.md"
 MOST_CALLS, MOST_FILES, LONGEST = 15, 6, 60
+
+
+@pytest.fixture(autouse=True)
+def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have loaded what marks which node runs: then no step is plain."""
+    monkeypatch.setattr(Context, "marks", None)
 
 
 def too_much(way: tuple[Called, ...]) -> list[str]:

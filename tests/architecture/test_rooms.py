@@ -14,7 +14,7 @@ from tests.architecture.test_layers import BETWEEN_ROOMS, MAY_IMPORT, imported_n
 
 MOST_MODULES = 20
 """How many modules a folder may show."""
-MOST_ROOMS = 12
+MOST_ROOMS = 13
 """How many folders a folder may show."""
 
 APART = re.compile(r"\bApart\b")
@@ -136,7 +136,7 @@ def shards(sources: Iterable[Source]) -> Iterator[str]:
 def unused(sources: Iterable[Source]) -> Iterator[str]:
     """Name each module that no other imports or loads by its name.
 
-    Users import those at the top, and those of `testing`.
+    Users import those at the top, and those of `agents` and `testing`.
     """
     listed = {module_of(source): source for source in sources}
     imported = set().union(*imports(listed.values()).values())
@@ -147,7 +147,7 @@ def unused(sources: Iterable[Source]) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     for module, source in sorted(listed.items()):
-        is_for_users = "." not in module or source.layer == "testing"
+        is_for_users = "." not in module or source.layer in ("agents", "testing")
         if is_for_users or module in imported or source.path.endswith("__init__.py"):
             continue
         inner = module.partition(".")[2]  # as a table of its layer names it

@@ -28,7 +28,7 @@ _THREADED = {("postgres", "w4"), ("postgres", "claimed"), ("redis", "w4"), ("red
 def costs_on(store: str, url: str, only: Sequence[str] = (), **environment: str) -> Costs:
     """Return what works cost on a store, or only some of them."""
     works = [work for work in ON[store] if not only or work in only]
-    told = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    told = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))} | environment
     command = [sys.executable, "-m", "tests.budgets.count", url, *works]
     done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
     if done.returncode != 0:

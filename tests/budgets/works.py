@@ -19,6 +19,7 @@ from urllib.parse import quote
 import apsw
 
 from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, ifelse, node
+from everstep.steps import MARKS
 from everstep.testing import ManualClock
 
 BEFORE_EFFECTS = Durability("strong", flush="before_effects")
@@ -68,6 +69,25 @@ def announced(previous: Any) -> int:
     return 1
 
 
+def look_up(n: int) -> dict[str, Any]:
+    return {"ok": True, "i": n, "s": "hello"}
+
+
+@node(output="out")
+def agent(n: int, ctx: Context) -> int:
+    for k in range(n):
+        ctx.step("look", look_up, k)
+    return n
+
+
+@contextmanager
+def calls(url: str, n: int) -> Iterator[Go]:
+    """Durable calls of one node, each committed."""
+    flow = Flow("calls", [agent], durability="strong")
+    with Host(url, clock=ManualClock()) as host:
+        yield lambda _: host.run(flow, {"n": n}).raise_for_status()
+
+
 def chain(n: int, each: Node = step) -> Flow:
     """Return n nodes in a row, each of which reads what the one before it wrote."""
 
@@ -83,6 +103,17 @@ def w1(url: str, n: int, each: Node = step) -> Iterator[Go]:
     flow = chain(n, each)
     with Host(url, clock=ManualClock()) as host:
         yield lambda _: host.run(flow, {"v0": 0}).raise_for_status()
+
+
+@contextmanager
+def w1_with_helpers(url: str, n: int) -> Iterator[Go]:
+    """The same in a program that has loaded `@step` and `current`, by nodes that use neither."""
+    before, Context.marks = Context.marks, MARKS
+    try:
+        with w1(url, n) as go:
+            yield go
+    finally:
+        Context.marks = before
 
 
 @contextmanager
@@ -263,6 +294,7 @@ def bytes_of(folder: Path, n: int) -> float:
 
 WORKS = {
     "w1": Work(w1, 200, "step"),
+    "w1 with helpers": Work(w1_with_helpers, 200, "step"),
     "w1 first": Work(w1_first, 200, "step"),
     "w2": Work(w2, 100, "step"),
     "w3": Work(w3, 20, "run"),
@@ -275,4 +307,5 @@ WORKS = {
     "effect": Work(partial(w1, each=effect), 50, "step"),
     "retry": Work(partial(w1, each=fails_once), 50, "step"),
     "announced": Work(partial(w1, each=announced), 50, "step"),
+    "calls": Work(calls, 50, "call"),
 }

@@ -52,8 +52,8 @@ S3 = "s3://my-bucket/runs?region=eu-central-1"
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
 
-NOT_FOR_USERS = {"alone", "spread", "decide", "describe", "saying", *dir(Mapping)}
-"""Methods of nodes that the graph and the runtime call, and those that every mapping has."""
+NOT_FOR_USERS = {"alone", "spread", "decide", "describe", "saying", "make_step", "occurrence", *dir(Mapping)}
+"""Methods of nodes and contexts that the graph and the runtime call, and those that every mapping has."""
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -162,6 +162,8 @@ def test_code_on_the_page_runs(
             code = "\n" * (block.line - 1) + block.text
             parsed = ast.fix_missing_locations(_Expecting().visit(ast.parse(code)))
             exec(compile(parsed, str(ROOT / page), "exec"), vars(page_module))
+    for name, host in vars(page_module).items():
+        assert not isinstance(host, everstep.Host) or host._lanes._is_closed, f"{page}: `{name}` is left open"
     for flow in flows_on(page, page_module):
         assert everstep.Flow.from_ir(flow.to_ir(), flow.functions()).plan.hash == flow.plan.hash
 
@@ -319,6 +321,8 @@ def test_every_diagnostic_is_explained() -> None:
         records.ErrorInfo,
         acts.Act,
         records.NodeState,
+        records.UnitFacts,
+        records.UnitAt,
         ledger.Guarded,
         ledger.BreakerAt,
         ledger.Ledger,

@@ -44,6 +44,8 @@ from tests.acceptance.crash.flows.nested import NESTED
 from tests.acceptance.crash.flows.outages import CUT_OFF, MORE_CUT_OFF, Line
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED, PHASED
 from tests.acceptance.crash.flows.plain import PLAIN
+from tests.acceptance.crash.flows.signals import SIGNALLED
+from tests.acceptance.crash.flows.steps import MORE_STEPS, STEPS
 from tests.acceptance.crash.flows.streams import STREAMING, chunk_path
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN, UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING, WAITING
@@ -51,10 +53,13 @@ from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Hurry
 from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
-SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING}
+SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING, **SIGNALLED}
+SCENARIOS |= STEPS
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
+LONG_LIFE = 24
+"""A life with more points than this is by default not killed at each of them."""
 if IS_SOAK:
-    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **EXAMPLES}
+    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **MORE_STEPS, **EXAMPLES}
 MOST_PLACES = 25
 FILES = "file:"
 """In place of a server: a folder in each place."""
@@ -305,20 +310,21 @@ def batched(points: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
-    """Kill at every point of the first life; after some of those also at every point of the second.
+    """Kill at the points of the first life; after some of those also at every point of the second.
 
-    `deep` says after which: `none`, `middle` or `every`. Unless it is `none`, one run also lives in new
-    interpreters. Each case is the list of lives a run had; the last of them is not killed.
+    `deep` says after which: `none`, `middle` or `every`; with `once` after none of them, but at every point
+    of the first. Unless it is one of these two, one run also lives in new interpreters. Each case is the list
+    of lives a run had; the last of them is not killed.
     """
     cases = [lives("run", name, folder, None)]
     points = points_of(cases[0][0])
     middle = points[len(points) // 2] if points else None
-    for case in list(killed_at(points, name, folder)):
+    for case in list(killed_at(deadly(points) if deep == "none" else points, name, folder)):
         cases.append(case)
         at = case[0]["at"]
         if deep == "every" or (deep == "middle" and at == middle):
             cases += [lives("run", name, folder, at, then, None) for then in points_of(case[-1])]
-    if deep != "none" or IS_SOAK:
+    if deep not in ("none", "once") or IS_SOAK:
         cases.append(lives("run", name, folder, middle, None, afresh=True))
     return cases
 
@@ -347,6 +353,14 @@ def points_of(life: Facts) -> list[str]:
     """Return the points of a life that every such life reaches: how often a lease is renewed is chance."""
     points = [line["point"] for line in life["trace"]]
     return [p for p in points if " renew " not in p or p.endswith(" renew 1")]
+
+
+def deadly(points: Sequence[str]) -> list[str]:
+    """Return the points at which a life is killed: all of them, of a long one by default those on one side of
+    each write and node, in turn. The simulated world has the others, and the long tests kill at them, too."""
+    if IS_SOAK or len(points) <= LONG_LIFE:
+        return list(points)
+    return [point for place, point in enumerate(points) if place % 4 in (0, 3)]
 
 
 def warm_up() -> None:

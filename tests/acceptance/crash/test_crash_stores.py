@@ -19,8 +19,8 @@ from tests.acceptance.crash.test_crash_matrix import UNHEARD, report
 
 KILLED = {
     "files": ("retry", "large", "cancelled", "waits"),
-    "postgres": ("before-effects", "waits"),
-    "redis": ("retry", "cancelled"),
+    "postgres": ("before-effects", "waits", "steps-around-waits"),
+    "redis": ("retry", "cancelled", "steps"),
     "s3": ("large",),
 }
 """By default one of each kind of write and shape on each store; the others run with the soak tests."""

@@ -30,15 +30,20 @@ def reply(opened: WaitInfo) -> Any:
     return plain.get(opened.kind, f"{opened.kind} {opened.visit}")
 
 
-def answering(to: Reply = reply, *, one_by_one: bool = True, run: str = RUN) -> Program:
-    """Return a program that runs, answers what is open, one at a time or all at once, and resumes."""
+def answering(
+    to: Reply = reply, *, one_by_one: bool = True, run: str = RUN, fires: tuple[str, ...] = ("timer",)
+) -> Program:
+    """Return a program that runs, answers what is open, one at a time or all at once, and resumes.
+
+    The time of those kinds that it `fires` is over.
+    """
 
     def program(host: Host, flow: Flow, inputs: Facts) -> RunResult:
         result = host.run(flow, inputs if run == RUN else None, run_id=run)
         while result.status == "halted":
             waits = sorted(host.waits(run, limit=1000), key=lambda w: (w.kind == "timer", w.node))
             for opened in waits[:1] if one_by_one else waits:
-                if opened.kind == "timer":
+                if opened.kind in fires:
                     host.waiting.fire(opened.id)
                 else:
                     # An approval says itself who gives it, and so does every scenario's.
