@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -147,6 +147,8 @@ class Journal:
         """Waits that were closed."""
         self.taken: list[str] = []
         """Signals whose values are in what is buffered."""
+        self._claimed: dict[str, object] = {}
+        """Signals whose values this drive has recorded or is about to, each with a mark of who takes it."""
         self.listens = False
         """True if the run has, or had, waits for signals."""
         self.steps: list[StepRecord] = []
@@ -203,6 +205,19 @@ class Journal:
             space.accept(state, draft)
         take(state, i, step)
         state.total += 1
+
+    def claim(self, signal_id: str) -> bool:
+        """Let a signal be taken by who asks first, on whichever thread.
+
+        The store shows it as untaken until the put is accepted, and a look may be older than that.
+        """
+        mark = object()
+        return self._claimed.setdefault(signal_id, mark) is mark
+
+    def disclaim(self, signal_ids: Iterable[str]) -> None:
+        """Leave signals to others that were not recorded after all."""
+        for signal_id in signal_ids:
+            self._claimed.pop(signal_id, None)
 
     def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Take a step into account of which nothing is kept: inside an atomic flow, or under `off`."""

@@ -33,16 +33,30 @@ class DriveInbox:
 
     async def take(self) -> None:
         """Buffer a step that has what came; the put that writes it takes the signals."""
-        journal, state, space = self._run.journal, self._run.state, self._run.space
+        journal = self._run.journal
         self._seen = self._services.store.changes()  # before it looks: what comes meanwhile counts
         values: dict[str, list[Any]] = {}
         taken = []
         for row, message in await untaken(self._services, self._run.run_id):
-            if row.name in self._reducers and row.signal_id not in journal.taken:
+            if row.name in self._reducers and journal.claim(row.signal_id):
                 values.setdefault(row.name, []).append(message.value)
                 taken.append(row.signal_id)
         if not taken:
             return
+        try:
+            drafts = await self._drafted(values)
+        except BaseException:
+            journal.disclaim(taken)
+            self._seen = None
+            raise
+        now = self._run.clock.now()
+        writes = tuple(draft.written for draft in drafts)
+        journal.add(StepRecord(path=INBOX, writes=writes, started_at=now, ended_at=now), tuple(drafts))
+        journal.taken += taken
+
+    async def _drafted(self, values: dict[str, list[Any]]) -> list[Slot]:
+        """Return what the values of the flow become with what came for each."""
+        journal, state, space = self._run.journal, self._run.state, self._run.space
         drafts: list[Slot] = []
         for name, came in values.items():
             current = space.peek(name) if name in state.versions else None
@@ -50,7 +64,4 @@ class DriveInbox:
             if draft.spill is not None:
                 await write_aside(self._services, space, draft, is_alone=False, persist=journal.persist)
             drafts.append(draft)
-        now = self._run.clock.now()
-        writes = tuple(draft.written for draft in drafts)
-        journal.add(StepRecord(path=INBOX, writes=writes, started_at=now, ended_at=now), tuple(drafts))
-        journal.taken += taken
+        return drafts

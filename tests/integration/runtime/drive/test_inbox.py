@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from everstep import END, Flow, Host, Status, node, route, wait
+from everstep import END, AsyncContext, Context, Flow, Host, Node, Status, node, parallel, route, wait
 from everstep.errors import BadRequest
 from everstep.inbox import add, append, replace
 
@@ -91,3 +92,77 @@ def test_the_flow_ir_has_it() -> None:
     assert ir["policies"]["inbox"] == [{"value": "x", "how": "append"}]
     again = Flow.from_ir(ir, {one["identifier"]: read for one in ir["nodes"]})
     assert again.inbox == flow.inbox
+
+
+# -- taken inside nodes -----------------------------------------------------------------------------------
+
+
+def took(name: str, *, is_async: bool) -> Node:
+    """Return a node that gives what it takes of the signals `m`."""
+
+    async def take_soon(x: int, ctx: AsyncContext) -> list[int]:
+        found: list[int] = await ctx.inbox("m")
+        return found
+
+    def take(x: int, ctx: Context) -> list[int]:
+        found: list[int] = ctx.inbox("m")
+        return found
+
+    return Node(take_soon if is_async else take, name=name, output=name)
+
+
+@pytest.mark.parametrize("kinds", [(False, False), (True, True), (True, False)], ids=str)
+def test_of_two_nodes_that_take_at_the_same_time_one_has_a_signal(
+    host: Host, kinds: tuple[bool, bool]
+) -> None:
+    nodes = [took(name, is_async=is_async) for name, is_async in zip("ab", kinds, strict=True)]
+    flow = Flow("f", [parallel(*nodes)], durability="strong")
+    for number in range(5):
+        run = f"r{number}"
+        host.start(flow, {"x": 1}, run_id=run)
+        for value in range(3):
+            host.send(run, "m", value)
+        done = host.resume(run, flow)
+        assert sorted([*done["a"], *done["b"]]) == [0, 1, 2]
+        assert host.inbox(run) == []
+
+
+def test_calls_of_one_node_that_take_at_the_same_time_share_what_came(host: Host) -> None:
+    @node(output="took")
+    async def take(x: int, ctx: AsyncContext) -> list[list[int]]:
+        return list(await asyncio.gather(*(ctx.inbox("m") for _ in range(3))))
+
+    flow = Flow("f", [take], durability="strong")
+    host.start(flow, {"x": 1}, run_id="r")
+    host.send("r", "m", 7)
+    assert sorted(host.resume("r", flow)["took"]) == [[], [], [7]]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_many_large_signals_are_kept_as_an_artifact_before_a_record_names_them(
+    host: Host, is_async: bool
+) -> None:
+    lives: list[int] = []
+
+    def measured(came: list[str]) -> list[int]:
+        lives.append(len(came))
+        if len(lives) == 1:
+            raise KeyboardInterrupt
+        return [len(text) for text in came]
+
+    async def take_soon(x: int, ctx: AsyncContext) -> list[int]:
+        return measured(await ctx.inbox("m"))
+
+    def take(x: int, ctx: Context) -> list[int]:
+        return measured(ctx.inbox("m"))
+
+    taking = Node(take_soon if is_async else take, name="take", output="sizes")
+    flow = Flow("f", [taking], durability="strong")
+    host.start(flow, {"x": 1}, run_id="r")
+    for _ in range(3):
+        host.send("r", "m", "long" * 50_000)
+    with pytest.raises(KeyboardInterrupt):
+        host.resume("r", flow)
+    assert host.resume("r", flow)["sizes"] == [200_000] * 3
+    assert lives == [3, 3] and host.inbox("r") == []
+    assert host.storage.verify("r")[0].is_sound

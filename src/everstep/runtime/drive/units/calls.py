@@ -88,6 +88,36 @@ class Asked(msgspec.Struct, eq=False):
         return f"{self.name}@{self.occurrence}"
 
 
+class _Taking:
+    """Signals that a node takes. They are left to others if it does not come to be recorded."""
+
+    def __init__(
+        self, units: Units, unit: Asked, ids: tuple[str, ...], values: list[Any], draft: Slot
+    ) -> None:
+        self._units = units
+        self._unit = unit
+        self._ids = ids
+        self.values = values
+        self.draft = draft
+        self._at = units._clock.now()
+        self._is_recorded = False
+
+    def __enter__(self) -> _Taking:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_recorded:
+            self._units._journal.disclaim(self._ids)
+
+    def record(self) -> News | None:
+        """Buffer the values; the put that has them takes the signals."""
+        units = self._units
+        units._record(self._unit, Status.COMPLETED, 1, (self.draft,), None, None, self._at, self._at)
+        units._journal.taken += self._ids
+        self._is_recorded = True
+        return _WRITTEN if self._ids else None
+
+
 class Units:
     """The durable calls of one attempt at a node."""
 
@@ -243,16 +273,18 @@ class Units:
             return self._take_soon(unit, found, name)
         if found is not None:
             return self._replayed(unit, found)
-        values, record = self._taking(unit, self._look_blocking(name))
-        self._midway.write(self._call, record)
-        return values
+        with self._taking(unit, self._look_blocking(name)) as taking:
+            self._put_aside_blocking(taking.draft)
+            self._midway.write(self._call, taking.record)
+        return taking.values
 
     async def _take_soon(self, unit: Asked, found: UnitAt | None, name: str) -> Any:
         if found is not None:
             return self._replayed(unit, found)
-        values, record = self._taking(unit, await untaken(self._services, self._journal.run_id, name))
-        await self._midway.write(self._call, record)
-        return values
+        with self._taking(unit, await untaken(self._services, self._journal.run_id, name)) as taking:
+            await self._put_aside(taking.draft)
+            await self._midway.write(self._call, taking.record)
+        return taking.values
 
     def _look_blocking(self, name: str) -> list[tuple[SignalRow, Message]]:
         look = partial(untaken, self._services, self._journal.run_id, name)
@@ -269,21 +301,12 @@ class Units:
         found: list[tuple[SignalRow, Message]] = asked.result()
         return found
 
-    def _taking(
-        self, unit: Asked, came: list[tuple[SignalRow, Message]]
-    ) -> tuple[list[Any], Callable[[], News | None]]:
-        """Return what came, and what records it: the put that has the values takes the signals."""
-        journal, now = self._journal, self._clock.now()
-        new = [(row.signal_id, message.value) for row, message in came if row.signal_id not in journal.taken]
-        values = [value for _, value in new]
-        drafts = (self._draft(values),)
-
-        def record() -> News | None:
-            self._record(unit, Status.COMPLETED, 1, drafts, None, None, now, now)
-            journal.taken += [signal_id for signal_id, _ in new]
-            return _WRITTEN if new else None
-
-        return values, record
+    def _taking(self, unit: Asked, came: list[tuple[SignalRow, Message]]) -> _Taking:
+        """Return what is taken of what came: what no other call of this run takes already."""
+        journal = self._journal
+        new = {row.signal_id: message.value for row, message in came if journal.claim(row.signal_id)}
+        values = [*new.values()]
+        return _Taking(self, unit, tuple(new), values, self._draft(values))
 
     def now(self) -> datetime:
         found: datetime = self._note("now", self._services.time.now)
