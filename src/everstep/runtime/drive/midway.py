@@ -51,7 +51,7 @@ class SpendingWatch(Protocol):
 
     def spending(self, call: Call, amounts: Mapping[str, Decimal]) -> tuple[Guarded | None, News | None]: ...
 
-    def ask(self, scope: Scope, i: int) -> Wait | EverstepError | None: ...
+    def ask(self, scope: Scope, i: int, under_way: Call | None = None) -> Wait | EverstepError | None: ...
 
 
 class Midway:
@@ -135,7 +135,7 @@ class Midway:
 
     def held(self, call: Call) -> Wait | None:
         """Return what a person is asked before a node under way may do more, if a guard stands before it."""
-        asks = None if self._guards is None else self._guards.ask(call.scope, call.index)
+        asks = None if self._guards is None else self._guards.ask(call.scope, call.index, call)
         if isinstance(asks, EverstepError):
             raise asks
         return asks

@@ -56,18 +56,22 @@ class Breakers:
             return False
         return nodes is None or node.name in nodes or plain_of(scope.path_of(i)) in nodes
 
-    def stops(self, scope: Scope, i: int) -> str | None:
-        """Return the breaker that keeps a node from starting, the first of them."""
+    def stops(self, scope: Scope, i: int, under_way: Call | None = None) -> str | None:
+        """Return the breaker that keeps a node from starting, the first of them.
+
+        One that is `under_way` may be the try itself, and is not held up by it.
+        """
         for name in self.rules:
-            if self.guards(name, scope, i) and self._is_shut(name):
+            if self.guards(name, scope, i) and self._is_shut(name, under_way):
                 return BREAKER + name
         return None
 
-    def is_tried(self, name: str) -> bool:
+    def is_tried(self, name: str, apart_from: Call | None = None) -> bool:
         """True while a call tries whether what a breaker guards works again: others wait for it."""
         if self.at(name).state is not BreakerState.HALF_OPEN:
             return False
-        return any(self.guards(name, call.scope, call.index) for call in self.calls.values())
+        calls = tuple(self.calls.values())  # at once: the thread of a node may ask
+        return any(self.guards(name, call.scope, call.index) for call in calls if call is not apart_from)
 
     def is_tried_by(self, calls: Sequence[Call], scope: Scope, i: int) -> bool:
         """True if one of these calls, which are about to be made, is the try that a node would be, too."""
@@ -79,11 +83,11 @@ class Breakers:
             for name in self.rules
         )
 
-    def _is_shut(self, name: str) -> bool:
+    def _is_shut(self, name: str, under_way: Call | None) -> bool:
         state = self.at(name).state
         if state is BreakerState.HALF_OPEN:
             is_ours = not self.rules[name].shared or self._shared is None or name in self._trials
-            return not is_ours or self.is_tried(name)
+            return not is_ours or self.is_tried(name, under_way)
         return state is BreakerState.OPEN
 
     def rested(self) -> dict[str, BreakerAt]:

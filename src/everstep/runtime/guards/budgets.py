@@ -90,9 +90,9 @@ class Guards:
             return self._is_asked(guard) or _ask(starting, guard)
         return not scope.is_hidden and self._breakers.is_tried_by(starting, scope, i)
 
-    def ask(self, scope: Scope, i: int) -> GuardWait | EverstepError | None:
-        """Return what a person is asked before a node may start, or why it cannot start."""
-        guard = self._stops(scope, i)
+    def ask(self, scope: Scope, i: int, under_way: Call | None = None) -> GuardWait | EverstepError | None:
+        """Return what a person is asked before a node may start, or go on, or why it cannot."""
+        guard = self._stops(scope, i, under_way)
         if guard is None:
             return None
         path, books, breakers = scope.path_of(i), self._state.books, self._breakers
@@ -109,7 +109,7 @@ class Guards:
         budget = self._budgets.get(name) or Budget(name, books.limits[name])
         return for_more(path, budget, spent, limit, past(spent, limit, books.limits[name]))
 
-    def _stops(self, scope: Scope, i: int) -> str | None:
+    def _stops(self, scope: Scope, i: int, under_way: Call | None = None) -> str | None:
         """Return the guard that keeps a node from starting, the first of them."""
         if scope.is_hidden or i in scope.plan.meetings:
             return None
@@ -121,7 +121,7 @@ class Guards:
             limit = books.limit_of(name)
             if limit is not None and books.spent.get(name, ZERO) >= limit:
                 return BUDGET + name
-        return self._breakers.stops(scope, i)
+        return self._breakers.stops(scope, i, under_way)
 
     def _is_asked(self, guard: str) -> bool:
         """True if a person is asked already, or a call tries what the others wait for."""
