@@ -19,6 +19,7 @@ from everstep.cli.args.options import (
 from everstep.cli.commands.runs.run import Opening, Work, execute, place_for, quiet_option, show_result
 from everstep.cli.commands.waits.inbox import given_value
 from everstep.cli.view.text import write_json
+from everstep.codec.wire import wire
 from everstep.errors import RunErased, RunNotFound
 from everstep.results import SentSignal
 
@@ -109,7 +110,7 @@ def _found(host: Host, run_id: str, flow: str | None, store: str | None) -> str:
 
 def _sent(sent: SentSignal, *, as_json: bool) -> int:
     if as_json:
-        write_json(sent)
+        write_json(wire(sent))
     elif sent.is_new:
         click.echo(f"{sent.name} was sent to run {sent.run_id} as {sent.id}")
     else:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
-from everstep.cli.view.text import one_line, write_json
+from everstep.cli.view.text import count, one_line, write_json
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.results import SignalInfo
 
@@ -44,9 +45,17 @@ def publish(
     with open_host(store, create=False) as host:
         done = host.publish(name, value, id=event_id, keep=keep, **who())
     if as_json:
-        write_json(done)
+        write_json(wire(done))
     else:
-        click.echo(f"{name} was published as {done.id}; {done.settled} waits go on with it")
+        click.echo(f"{name} was published as {done.id}; {_met(done.settled, keep)}")
+
+
+def _met(settled: int, keep: str | None) -> str:
+    """Say how many go on with an event, and if none does, what becomes of it."""
+    if settled:
+        return f"{count(settled, 'wait')} {'goes' if settled == 1 else 'go'} on with it"
+    later = "it is kept for those to come" if keep is not None else "--keep lets later ones find it"
+    return f"no wait goes on with it; {later}"
 
 
 @click.command()
@@ -69,7 +78,7 @@ def inbox(run_id: str, limit: int, after: int, store: str | None, as_json: bool)
         found = host.inbox(run_id, after=after, limit=limit)
     if as_json:
         following = found[-1].number if len(found) == limit else None
-        write_json({"run_id": run_id, "signals": found, "next": following})
+        write_json({"run_id": run_id, "signals": [wire(signal) for signal in found], "next": following})
         return
     for signal in found:
         click.echo(_line(signal))
