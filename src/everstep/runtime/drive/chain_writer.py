@@ -123,6 +123,7 @@ class Journal:
         space: ValueSpace,
     ) -> None:
         self._services = services
+        self.listener = services.listener
         self._codecs = services.codecs
         self._identity = identity
         self._durability = durability
@@ -602,10 +603,10 @@ class Journal:
             self._note_waits(commit)
         if commit.taken:
             del self.taken[: len(commit.taken)]
-        if self._services.listener is not None and record.sequence > 1:
+        if self.listener is not None and record.sequence > 1:
             data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
-            tell(self._services.listener, event)
+            tell(self.listener, event)
 
     def watch(self, written: Callable[[], None]) -> None:
         """Call back once all that is buffered now is durable."""

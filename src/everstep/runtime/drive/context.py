@@ -18,9 +18,11 @@ from everstep.runtime.services import Services
 if TYPE_CHECKING:
     from everstep.runtime.drive.channel import ChannelDesk
     from everstep.runtime.live.outlet import RunOutlet
+    from everstep.runtime.live.step_logs import unlogged
 else:
     RunOutlet = on_demand("everstep.runtime.live.outlet:RunOutlet")
     ChannelDesk = on_demand("everstep.runtime.drive.channel:ChannelDesk")
+    unlogged = on_demand("everstep.runtime.live.step_logs:unlogged")
 
 
 class RunContext:
@@ -37,9 +39,13 @@ class RunContext:
         self.state = state
         self.space = space
         self.policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
-        is_streamed = services.listener is not None or (flow.streams and journal.lease is not None)
+        listener = services.listener
+        if flow.logs and listener is not None:
+            listener = journal.listener = unlogged(listener)
+        self._listener = listener
+        is_streamed = listener is not None or (flow.streams and journal.lease is not None)
         outlet = self._open_outlet if is_streamed else None
-        self.teller = EventSender(services.listener, services.clock, journal.run_id, outlet)
+        self.teller = EventSender(listener, services.clock, journal.run_id, outlet)
         self.loop = asyncio.get_running_loop()
 
     def _open_outlet(self) -> RunOutlet:
@@ -47,7 +53,7 @@ class RunContext:
         services, lease = self.services, self.journal.lease
         writer = services.live.writes() if self.flow.streams and lease is not None else None
         epoch = lease.epoch if lease is not None else 0
-        return RunOutlet(self.run_id, epoch, services.system, self.loop, services.listener, writer)
+        return RunOutlet(self.run_id, epoch, services.system, self.loop, self._listener, writer)
 
     @cached_property
     def desk(self) -> ChannelDesk:

@@ -19,6 +19,7 @@ from everstep.codec.chain import Codecs
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.ports.live import KeptLog, LiveRing, LogPlace
 from everstep.ports.system import System
+from everstep.runtime.events import Event, Listener
 from everstep.runtime.live.bodies import Bound
 from everstep.runtime.live.log_text import LogText
 from everstep.runtime.live.side_writer import SideWriter
@@ -96,6 +97,19 @@ class _Tee:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+def unlogged(listener: Listener) -> Listener:
+    """Return a listener whose words are in no log: it may be told on the thread of a node, inside of it."""
+
+    def hear(event: Event) -> None:
+        token = _AT_WORK.set(None)
+        try:
+            listener(event)
+        finally:
+            _AT_WORK.reset(token)
+
+    return hear
 
 
 def _at_work(writer: LogWriter) -> StepLog | None:

@@ -42,6 +42,17 @@ def test_what_a_node_prints_and_logs_is_kept_with_its_step(host: Host, capsys: A
     assert "hello 7" in capsys.readouterr().out, "it goes where it went before, too"
 
 
+def test_what_a_listener_says_is_in_no_log(url: str) -> None:
+    @node(output="out")
+    def works(n: int, ctx: Context) -> int:
+        ctx.emit("word", n=n)
+        return ctx.step("add", lambda: n + 1)
+
+    with Host(url, on_event=lambda event: print("heard", event.kind)) as host:
+        host.run(Flow("working", [works], logs=True), {"n": 7}, run_id="A1")
+        assert host.debug.logs("A1") == []
+
+
 def test_nothing_is_kept_or_caught_unless_the_flow_asks(host: Host) -> None:
     streams = sys.stdout, sys.stderr
     host.run(Flow("speaking", [speaks]), {"n": 7}, run_id="A1")
