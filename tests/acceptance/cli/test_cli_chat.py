@@ -50,6 +50,16 @@ chat = Flow("chat", [chain(wait.signal("message"), think, shout, again), part], 
 def agent(messages: list[str]) -> str:
     return f"thought about {messages}"
 
+@node(output="history")
+def remember(message: str, reply: list[str], history: list[str] | None = None) -> list[str]:
+    return [*(history or []), message, "".join(reply)]
+
+@route("message", "part")
+def goes_on(history: list[str]) -> str:
+    return "part" if history[-2] == "bye" else "message"
+
+notes = Flow("notes", [chain(wait.signal("message"), think, remember, goes_on), part], entry="message")
+
 talk = Flow("talk", [agent], inbox={"messages": append})
 two = Flow("two", [wait.signal("message"), wait.signal("stop")])
 deaf = Flow("deaf", [shout])
@@ -88,6 +98,28 @@ def test_lines_of_a_pipe_are_turns_and_what_is_streamed_is_not_shown_again(tmp_p
     done = chat(tmp_path, "chat", "--run-id", "A", typed="bye\nunheard\n")
     assert (done.returncode, done.stdout) == (0, "you said bye\nloud = BYE\nlast = see you\n")
     assert replies(tmp_path, "A") == ["shout@1", "shout@2", "shout@3"]
+
+
+def test_of_a_turn_that_was_heard_only_what_no_node_reads_is_shown(tmp_path: Path) -> None:
+    done = chat(tmp_path, "notes", "--run-id", "A17", typed="hello\nbye\n")
+    assert done.stdout.splitlines() == ["you said hello", "you said bye", "see you"]
+
+
+def test_what_different_visits_say_in_one_turn_stands_in_lines_of_its_own(tmp_path: Path) -> None:
+    chat(tmp_path, "notes", "--run-id", "A17")
+    with Host(f"sqlite:///{tmp_path}/.everstep/runs.db") as host:
+        host.send("A17", "message", "from elsewhere")
+        host.send("A17", "message", "and again")
+    done = chat(tmp_path, "notes", "--run-id", "A17", typed="hello\n")
+    assert done.stdout.splitlines() == ["you said from elsewhere", "you said and again", "you said hello"]
+
+
+def test_a_run_of_another_flow_is_refused_without_how_to_go_on(tmp_path: Path) -> None:
+    chat(tmp_path, "chat", "--run-id", "A17")
+    done = chat(tmp_path, "notes", "--run-id", "A17")
+    assert done.returncode == 2
+    assert "belongs to flow 'chat', not 'notes'" in done.stderr
+    assert "go on with" not in done.stderr
 
 
 def test_json_is_a_line_for_each_event_and_a_result_for_each_turn(tmp_path: Path) -> None:
@@ -161,7 +193,7 @@ def test_ctrl_c_stops_a_turn_an_empty_line_goes_on_and_ctrl_d_leaves(tmp_path: P
     (tmp_path / "fixed").touch()
     terminal.type("\n")
     terminal.read("FAIL\r\n")
-    terminal.shown = ""
+    terminal.shown = terminal.shown.partition("FAIL\r\n")[2]
     terminal.read("> ")
     terminal.type("\x03")
     terminal.read("Ctrl-D leaves")

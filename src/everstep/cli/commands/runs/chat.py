@@ -30,7 +30,7 @@ from everstep.cli.live.progress import describe
 from everstep.cli.view.text import jsonable, one_line, preview, printable
 from everstep.cli.view.waits import wait_json, wait_lines
 from everstep.codec.wire import wire
-from everstep.errors import BadRequest, EverstepError, RunEnded, RunNotFound
+from everstep.errors import BadRequest, EverstepError, FlowChanged, RunEnded, RunNotFound
 from everstep.graph.compile.plan import Plan
 from everstep.model.waits import SIGNAL_KIND, Reducer
 from everstep.results import RunResult
@@ -148,6 +148,8 @@ class Screen:
         self._written: dict[str, None] = {}
         """The nodes that have written in this turn, in order."""
         self._streamed: set[str] = set()
+        self._speaks: tuple[str, int] | None = None
+        """The visit whose chunks were written last."""
         self.is_in_line = False
         """True if chunks have begun a line that is not ended."""
 
@@ -171,6 +173,9 @@ class Screen:
 
     def _chunk(self, event: Event) -> None:
         chunk = event.data.get("chunk")
+        if self._speaks != (event.node, event.visit):
+            self.end_line()
+            self._speaks = event.node, event.visit
         self._streamed.add(event.node)
         self.is_in_line = True
         self._out.write(printable(chunk) if isinstance(chunk, str) else f"{one_line(str(chunk))} ")
@@ -216,11 +221,14 @@ class Screen:
         self._out.flush()
 
     def _answers(self, plan: Plan) -> list[str]:
-        """Return the values this turn was for: what it wrote, was not shown yet and no other node reads."""
+        """Return the values this turn was for: what it wrote, was not shown yet and no other node reads.
+
+        If others read all of it, that is all that was not shown; but nothing if the turn was heard.
+        """
         nodes = [plan.nodes[plan.index[path]] for path in self._written if path in plan.index]
         spoken = [node for node in nodes if getattr(node, "kind", None) != SIGNAL_KIND]
         final = [name for node in spoken for name in node.outputs if name not in plan.readers]
-        names = final or [name for node in spoken for name in node.outputs]
+        names = final if final or self._streamed else [name for node in spoken for name in node.outputs]
         shown = {name for node in spoken if node.name in self._streamed for name in node.outputs}
         return [name for name in dict.fromkeys(names) if name not in shown]
 
@@ -238,6 +246,9 @@ class Talk:
         self._status: Status | None = None
         """How the run stood after the last turn; none if that was stopped."""
         self._code = 0
+        self._is_greeted = False
+        self._is_refused = False
+        """True if the run goes by another flow, so that this command cannot go on with it."""
 
     def hold(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> int:
         """Take turns until the end, and return the exit code."""
@@ -263,14 +274,26 @@ class Talk:
             self._run_id = self._host.start(self._flow, given, run_id=run_id, **who()).run_id
             self._status = Status.HALTED
         else:
+            if is_there and self._status not in (Status.COMPLETED, Status.CANCELLED):
+                self._greet()
             self._turn(lambda: self._host.run(self._flow, given, run_id=run_id, **who()))
 
     def _is_there(self, run_id: str) -> bool:
         try:
-            self._run_id = self._host.info(run_id).run_id
+            info = self._host.info(run_id)
         except RunNotFound:
             return False
+        self._run_id, self._status = info.run_id, info.status
         return True
+
+    def _greet(self) -> None:
+        """Say once how to stop and leave, and why a run speaks before anything is typed."""
+        if self._is_greeted or not self._screen.is_for_people:
+            return
+        self._is_greeted = True
+        self._screen.note(f"run {self._run_id}: Ctrl-C stops a turn, Ctrl-D leaves")
+        if self._status is Status.RUNNING:
+            self._screen.note("the last turn was not finished; it goes on")
 
     def _empty(self) -> dict[str, Any]:
         """Return what values that take in signals begin with."""
@@ -282,7 +305,7 @@ class Talk:
         if not self._screen.is_for_people:
             yield from (line.rstrip("\r\n") for line in sys.stdin)
             return
-        self._screen.note(f"run {self._run_id}: Ctrl-C stops a turn, Ctrl-D leaves")
+        self._greet()
         while True:
             try:
                 yield input(PROMPT)
@@ -328,6 +351,7 @@ class Talk:
     def _refused(self, error: EverstepError) -> bool:
         self._screen.refuse(error)
         self._code = error.exit_code
+        self._is_refused = isinstance(error, FlowChanged)
         may_go_on = self._screen.is_for_people if isinstance(error, RunEnded) else bool(self._run_id)
         return may_go_on and error.exit_code == WRONG_USAGE
 
@@ -351,7 +375,7 @@ class Talk:
         return False
 
     def _leave(self) -> None:
-        if not self._run_id:
+        if not self._run_id or self._is_refused:
             return
         again = command_line("chat", self._place.flow, "--run-id", self._run_id, store=self._place.store)
         if self._status in (Status.COMPLETED, Status.CANCELLED):
