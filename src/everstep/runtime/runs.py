@@ -423,6 +423,8 @@ class Runs:
             raise
         if services.listener is not None and resumed is not None:
             data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
+            if calls := sum(len(units.at) for scope in state.scopes() for units in scope.units.values()):
+                data["calls"] = calls
             self._emit("run_resumed", row.run_id, data | resumed.to_wire())
             for path, visit in state.done():
                 at = resumed.resumed_at

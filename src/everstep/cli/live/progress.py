@@ -237,9 +237,11 @@ def how_to_settle(store: str | None, event: Event) -> str:
 
 def resumed_at(event: Event) -> str:
     """Say where a resumed run goes on."""
-    done = event.data["steps"]
-    were = "was" if done == 1 else "were"
-    told = f"resumed at checkpoint {event.data['sequence']}, {count(done, 'step')} {were} already done"
+    done, calls = event.data["steps"], event.data.get("calls", 0)
+    there = [count(done, "step")] if done or not calls else []
+    there += [f"{count(calls, 'call')} inside a node"] if calls else []
+    were = "was" if done + calls == 1 else "were"
+    told = f"resumed at checkpoint {event.data['sequence']}, {' and '.join(there)} {were} already done"
     phases = event.data.get("resume", {}).get("phases")
     if phases is None:
         return told

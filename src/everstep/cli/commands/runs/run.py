@@ -493,7 +493,7 @@ def show_result(
         )
         write_json(wire(document))
     if not quiet and (outcome.was_driven or error is None):
-        click.echo(summary(outcome), err=True)
+        click.echo(summary(outcome, is_turn=is_turn), err=True)
     if outcome.folder is not None and not quiet:
         click.echo(f"run folder {outcome.folder}", err=True)
     if outcome.fallback is not None and not quiet:
@@ -558,10 +558,12 @@ def write_named(name: str, value: Any, depth: int = 0) -> None:
         write_named(inner, _value(value, inner), depth + 1)
 
 
-def summary(outcome: Executed) -> str:
+def summary(outcome: Executed, *, is_turn: bool = False) -> str:
     """Say in one line how the run ended."""
     colour = {"completed": "green", "failed": "red"}.get(outcome.status.value, "yellow")
     status = click.style(outcome.status.value, fg=colour)
+    if is_turn and not outcome.was_driven:  # another process drove it, or there was nothing new
+        return f"run {outcome.run_id} {status}; nothing was left to run here"
     if not outcome.was_driven:
         said = ended_before(outcome.status).replace(outcome.status.value, status)
         anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"

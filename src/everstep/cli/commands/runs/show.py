@@ -303,7 +303,7 @@ def _items(items: Items) -> str:
 
 
 def _written(step: StepRecord) -> Iterator[str]:
-    own = [w.name for w in step.writes if w.name[0] != "@" and not w.name.endswith(RESULT)]
+    own = [w.name for w in step.writes if w.name[0] not in "@$" and not w.name.endswith(RESULT)]
     changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
     keys = [w.name.removeprefix(CHANNEL) for w in changes]
     if step.decision is not None:

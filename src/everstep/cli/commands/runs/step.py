@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NoReturn
@@ -51,6 +52,7 @@ from everstep.model.records import (
     StepRecord,
     Written,
 )
+from everstep.model.records import RESULT as CALL
 from everstep.model.waits import WaitOpened
 from everstep.results import RunState
 
@@ -191,10 +193,13 @@ def _show_logs_alone(host: Host, run_id: str, wanted: str, *, as_json: bool) -> 
 
 def _write_logs(logs: Sequence[StepLogInfo], *, whole: bool) -> None:
     """Write what attempts at steps logged and printed; of a long log only the last lines, unless `whole`."""
+    lives = Counter((log.node, log.visit, log.attempt) for log in logs)
     for log in logs:
         lines = printable(log.text).splitlines()
         left = 0 if whole else max(0, len(lines) - MOST_LINES)
         head = f"attempt {log.attempt} of {name_of(StepRecord(path=log.node, visit=log.visit))}"
+        if lives[log.node, log.visit, log.attempt] > 1:
+            head += f", epoch {log.epoch}"
         click.echo(f"  {click.style('log'.ljust(9), dim=True)} {head}")
         if left:
             click.secho(f"    … {count(left, 'line')} before these; --full shows all", dim=True)
@@ -263,6 +268,11 @@ def _say_why_not(state: RunState, search: Search) -> NoReturn:
     wanted, names, first = search.wanted, list(search.names), search.first
     numbers = f"{first.sequence} to {search.last}" if first is not None else "none"
     more = f", … ({len(names) - SHOWN_NAMES:,} more)" if len(names) > SHOWN_NAMES else ""
+    if wanted.endswith("/") or "/@" in wanted:
+        raise RunNotFound(
+            f"run {state.run_id!r} has no step {wanted!r}.",
+            fix="A shell takes $model for a variable: write calls inside a node in quotes, 'agent/$model'.",
+        )
     fix = f"It has checkpoints {numbers} and steps of {', '.join(names[:SHOWN_NAMES]) or 'no node'}{more}."
     address = Address.parse(wanted)
     path = "" if address is None else "/".join(address.names)
@@ -315,7 +325,9 @@ def _write_step(
     for name, version in step.reads.items():
         write_value("read", name, version, lookup.read(step, name), whole=whole)
     for write in step.writes:
-        if not write.name.startswith(("@task/", WAIT, STREAM)):
+        if write.name == CALL:
+            _write_returned(step, write, lookup, whole=whole)
+        elif not write.name.startswith(("@task/", WAIT, STREAM)):
             _write_written(step, write, lookup, whole=whole)
     if step.error is not None:
         write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
@@ -360,6 +372,16 @@ def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> dict[str, s
         if name not in ("notify", "single_use"):
             facts[name] = printable(value) if isinstance(value, str) else full(value, wide(), 12)
     return facts
+
+
+def _write_returned(step: StepRecord, write: Written, lookup: Lookup, *, whole: bool) -> None:
+    """Write what a durable call returned, or the answer to what a node waited for in its middle."""
+    value, note = lookup.written(step, write), size(write.size)
+    if step.wait is None:
+        note += ", artifact" if write.artifact is not None else ""
+        write_value("returned", "", 1, value, sign="", note=note, whole=whole)
+    elif isinstance(value, dict) and value.get("answer") is not None:
+        write_value("answer", "", 1, value["answer"], sign="", whole=whole)
 
 
 def _write_written(step: StepRecord, write: Written, lookup: Lookup, *, whole: bool) -> None:
@@ -438,7 +460,7 @@ def write_value(
         shown = "\n".join(shown.split("\n")[: MOST_LINES + 1]) + f"\n{' ' * 12}{click.style(more, dim=True)}"
     extra = click.style(f"  [{note}]", dim=True) if note else ""
     mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
-    head = f"  {click.style(verb.ljust(9), dim=True)} {name}{mark} {sign}"
+    head = "  " + " ".join(filter(None, (click.style(verb.ljust(9), dim=True), f"{name}{mark}", sign)))
     click.echo(f"{head}{extra}{shown}" if shown.startswith("\n") else f"{head} {shown}{extra}")
 
 
