@@ -326,7 +326,9 @@ class ScenarioTrial:
             for step in steps
             if step.act is not None
         )
-        return Told(attempts, sorted(set(waits)) if self.scenario.stops else waits, acts)
+        if self.scenario.stops:
+            waits, acts = sorted(set(waits)), sorted(set(acts))
+        return Told(attempts, waits, acts)
 
 
 def _other(run: str, found: Told, expected: Told) -> Iterator[Broken]:

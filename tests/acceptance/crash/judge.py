@@ -119,7 +119,8 @@ def asked_once(life: Life) -> Life:
     ]
     waits = sorted(map(list, {tuple(wait) for wait in life["waits"]}))
     states = [{k: v for k, v in state.items() if not k.startswith("@wait")} for state in life["states"]]
-    return {**life, "chains": chains, "waits": waits, "states": states}
+    acts = sorted(map(list, {tuple(act) for act in life["acts"]}))
+    return {**life, "chains": chains, "waits": waits, "states": states, "acts": acts}
 
 
 def judge_keys(case: Case, where: str) -> None:

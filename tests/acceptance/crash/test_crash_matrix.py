@@ -36,7 +36,7 @@ DEEP = (
 LIKE_OTHERS = {
     *("partial-loop", "partial-retry", "partial-policies", "partial-map-product", "partial-map-atomic"),
     *("partial-atomic", "partial-channel", "partial-tasks", "partial-waits"),
-    *("interval-chance", "interval-acting-atomic", "interval-acting-items"),
+    *("interval-chance", "interval-acting-atomic", "interval-acting-items", "partial-signals-between-steps"),
 }
 """Flows that others are like but for the mode; they are left to the soak tests."""
 REPLIED = {
@@ -54,6 +54,7 @@ REPLIED = {
     ),
     *("map-nested", "channel", "tasks", "fork", "waits", "worked", "cancelled", "changed-flow", "stream"),
     *("phases", "spending", "tripped", "policies", "steps", "steps-around-waits"),
+    "signals-between-steps",
 }
 """Flows whose writes lose their replies by default, too."""
 
@@ -269,6 +270,8 @@ LIES: dict[str, list[Lie]] = {
     "steps-in-a-loop": [make_a_call_of_a_recorded_round],
     "steps-around-waits": [make_a_call_behind_a_wait_with_another_key],
     "steps-kept-by-a-retry": [make_a_call_again_that_a_retry_keeps],
+    "steps-held-by-a-budget": [make_a_recorded_call_again],
+    "signals-between-steps": [make_a_call_with_something_else],
     "chance": [toss_again, ship_something_else],
     "acting-items": [pay_for_a_finished_item],
     "cut-off": [run_a_spooled_step_again],

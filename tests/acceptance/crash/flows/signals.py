@@ -13,6 +13,7 @@ from everstep import Context, Flow, Host, chain, node, parallel, route, wait
 from everstep.errors import RunEnded
 from everstep.inbox import append
 from everstep.results import RunResult
+from tests.acceptance.crash.flows.steps import Calls
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Program, Scenario
 
 Sends = Iterable[tuple[str, Any]]
@@ -184,10 +185,45 @@ def event_parts(body: Bodies) -> Parts:
     return [chain(order, wait.event("paid", match={"order": "order"}), close)]
 
 
+def midway_parts(body: Bodies) -> Parts:
+    """A signal that is waited for between two durable calls, and others that are taken between two more."""
+
+    @node(output="found", halts=True)
+    def agent(text: list[str], ctx: Context) -> list[Any]:
+        with body("agent", ctx):
+            calls = Calls(body, ctx)
+            first = calls.look(text)
+            said = ctx.wait(wait.signal("message", signal="m"))
+            second = calls.look(said)
+            notes = ctx.inbox("notes")
+            return [first, second, calls.look(notes), ctx.inbox("notes"), calls.look("the end")]
+
+    @node(output="end")
+    def close(found: list[Any]) -> list[Any]:
+        with body("close"):
+            return [*found, "closed"]
+
+    return [chain(agent, close)]
+
+
+def leaving(program: Program, unread: list[Any]) -> Program:
+    """Return a program after which this is unread."""
+
+    def checked(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+        result = program(host, flow, inputs)
+        assert [signal.value for signal in host.inbox(RUN)] == unread
+        return result
+
+    return checked
+
+
 TEXT: Facts = {"text": ["new"]}
 THREE = [("m", 0), ("m", 1), ("m", 2)]
 NOTES = [("notes", 0), ("other", "x"), ("notes", 1), ("notes", 2)]
 TALK = [("message", "ask"), ("reply/$ok", {"approved": True}), ("message", "bye")]
+MIDWAY = [("notes", 0), ("other", "x"), ("notes", 1), ("m", "go")]
+MIDWAY_SENT = leaving(sent_while_halted(MIDWAY, at_once=True), ["x"])
+MIDWAY_THERE = leaving(sent_first([*MIDWAY, ("m", "late")]), ["x", "late"])
 Made = Callable[[Bodies], Parts]
 
 SIGNALLED = {
@@ -200,6 +236,8 @@ SIGNALLED = {
     "signals-taken-into-a-value": Scenario(
         inbox_parts, {"notes": ["first"]}, program=sent_first(NOTES), inbox={"notes": append}
     ),
+    "signals-between-steps": Scenario(midway_parts, TEXT, "strong", program=MIDWAY_SENT),
+    "partial-signals-between-steps": Scenario(midway_parts, TEXT, program=MIDWAY_THERE),
     "turns": Scenario(turning_parts, {}, program=turns(TALK)),
     "event-published": Scenario(event_parts, TEXT, "strong", program=published(keep=None)),
     "event-kept": Scenario(event_parts, TEXT, program=published(keep="1d")),

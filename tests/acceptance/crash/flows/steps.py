@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from hashlib import blake2b
 from typing import Any
 
-from everstep import END, Context, ifelse, node, wait
+from everstep import END, Breaker, Context, ifelse, node, wait
 from everstep.codec.values import plain_bytes
 from everstep.errors import WaitTimeout
 from everstep.wait import Wait
@@ -24,12 +24,14 @@ class Calls:
         self._ctx = ctx
         self._counts: dict[str, int] = {}
 
-    def look(self, what: Any, *, name: str = "look", **options: Any) -> Any:
+    def look(self, what: Any, *, name: str = "look", costs: int = 0, **options: Any) -> Any:
         """Ask for a durable call of a sync node."""
         inside = self._inside(name, what)
 
         def call(what: Any, idempotency_key: str) -> str:
             with inside(idempotency_key):
+                if costs:
+                    self._ctx.spend(usd=costs)
                 return f"known of {what}"
 
         return self._ctx.step(name, call, what, **options)
@@ -210,13 +212,32 @@ def retry_parts(body: Bodies) -> Parts:
     return [agent, closing(body)]
 
 
+def held_parts(**guards: Any) -> Callable[[Bodies], Parts]:
+    """A call that costs more than a guard allows: the node is left before the next one, and goes on there."""
+
+    def parts(body: Bodies) -> Parts:
+        @node(output="found")
+        def agent(question: str, ctx: Context):
+            with body("agent", ctx):
+                calls = Calls(body, ctx)
+                found = [calls.look(question), calls.look("goods", name="buy", costs=5)]
+                return [*found, calls.look("more"), calls.look("most")]
+
+        return {"nodes": [agent, closing(body)], **guards}
+
+    return parts
+
+
 QUESTION: Facts = {"question": "why"}
+BUDGET = held_parts(budgets={"usd": 3})
+BREAKER = held_parts(breakers=[Breaker("cost", nodes=["agent"], cost={"usd": 3})])
 STEPS = {
     "steps": Scenario(row_parts, QUESTION, "strong"),
     "steps-in-a-loop": Scenario(loop_parts, QUESTION, "strong"),
     "steps-at-once": Scenario(gather_parts(20), QUESTION, "strong"),
     "steps-around-waits": Scenario(wait_parts, QUESTION, "strong", program=answering()),
     "steps-kept-by-a-retry": Scenario(retry_parts, QUESTION, "strong"),
+    "steps-held-by-a-budget": Scenario(BUDGET, QUESTION, "strong", program=answering(), stops=True),
 }
 MORE_STEPS = {
     "partial-steps": Scenario(row_parts, QUESTION),
@@ -225,5 +246,7 @@ MORE_STEPS = {
     "caught-steps": Scenario(caught_parts, QUESTION, "strong", program=answering(fires=("text",))),
     "partial-steps-around-waits": Scenario(wait_parts, QUESTION, program=answering()),
     "partial-steps-kept-by-a-retry": Scenario(retry_parts, QUESTION),
+    "partial-steps-held-by-a-budget": Scenario(BUDGET, QUESTION, program=answering(), stops=True),
+    "steps-held-by-a-breaker": Scenario(BREAKER, QUESTION, "strong", program=answering(), stops=True),
 }
 """Those that `EVERSTEP_SOAK=1` adds."""
