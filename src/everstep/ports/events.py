@@ -86,13 +86,20 @@ _HEX = 32
 
 
 def hash_of_field(value: Any) -> str | None:
-    """Return what equal values of a field have in common; none of a value that cannot be matched."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, str | int | float | bool):
+    """Return what equal values of a field have in common; none of a value that cannot be matched.
+
+    One of a class of its own, such as a member of an enum, is what it is in JSON.
+    """
+    if isinstance(value, bool):
+        said = f"bool:{value}"
+    elif isinstance(value, str):
+        said = f"text:{str.__str__(value)}"
+    elif isinstance(value, float) and not value.is_integer():
+        said = f"number:{float.__repr__(value)}"
+    elif isinstance(value, int | float):
+        said = f"number:{int(value)}"
+    else:
         return None
-    kind = "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
-    said = f"{kind}:{value!r}" if kind == "number" else f"{kind}:{value}"
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:_HEX]
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from contextlib import closing
+from enum import Enum
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from everstep import END, Flow, Host, KeyRing, Status, ifelse, node, wait
 from everstep.errors import BadRequest, InvalidDelay, StateCorrupted
+from everstep.ports.events import fields_of, wanted_by
+from everstep.runtime.waits.answers import as_json
 from everstep.testing import ManualClock
 
 
@@ -71,6 +76,24 @@ def test_only_scalars_are_matched(host: Host) -> None:
     flow = Flow("f", [make, wait.event("paid", match={"order": "key"})])
     ended = host.run(flow, {"number": 1}, run_id="r")
     assert ended.error is not None and "Match text, a number or a bool" in str(ended.error)
+
+
+class _Color(str, Enum):  # noqa: UP042  # its members are said as `_Color.RED`
+    RED = "red"
+
+
+class _Size(float):
+    def __repr__(self) -> str:
+        return "size"
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [(_Color.RED, "red"), (HTTPStatus.OK, 200), (_Size(1.5), 1.5), (-0.0, 0), (2.0**70, 2**70)],
+)
+def test_a_scalar_of_a_class_of_its_own_is_what_it_is_in_json(given: Any, plain: Any) -> None:
+    said = msgspec.json.decode(as_json({"order": plain}))
+    assert fields_of(said) == wanted_by("paid", {"order": given}).hashes
 
 
 def test_such_a_wait_is_not_answered(host: Host) -> None:
