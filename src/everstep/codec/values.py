@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, time
 from enum import Enum
 from itertools import chain, repeat
-from types import MappingProxyType, NoneType
+from types import CoroutineType, MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -260,6 +260,8 @@ class Values:
             return way[0], None, way[1]
         if self.allow_pickle:
             return Tag.PICKLED, None, pickled
+        if kind is CoroutineType:
+            raise Refused("a coroutine was not awaited", "Await it: await ctx.step(...), say.")
         raise Refused(f"a value of type `{_type_name(kind)}` has no data-only form")
 
     def objection(self, cls: type) -> tuple[str, str] | None:

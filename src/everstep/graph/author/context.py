@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
 from datetime import datetime
 from decimal import Decimal
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeVar, overload
 
 import msgspec
@@ -428,6 +429,11 @@ class Context:
             raise BadRequest(
                 f"node {self.path!r} asks for a step called {name!r:.60}.",
                 fix="Give it a short name without / @ # = $.",
+            )
+        if fn.__class__ is not FunctionType and not callable(fn):  # most are, and cost no call
+            raise BadRequest(
+                f"step {name!r} of node {self.path!r} is to call {fn!r:.60}.",
+                fix=f"Give a function, and behind it its arguments: ctx.step({name!r}, fn, x), not fn(x).",
             )
         return self._open_units(name).ask(name, fn, args, kwargs, options, is_async)
 

@@ -813,6 +813,37 @@ def test_calls_do_not_nest(world: World, host: Host) -> None:
     assert world.calls == []
 
 
+def test_what_is_no_function_is_refused_before_it_is_tried(world: World, host: Host) -> None:
+    def body(ctx: Context) -> Steps:
+        return (yield ask("add", 5, retry=3))  # type: ignore[arg-type]  # on purpose
+
+    failed = error_of(host.run(world.flow(body), run_id="A1"))
+    assert failed.startswith("BadRequest: step 'add' of node 'agent' is to call 5.")
+    assert calls_of(host, "A1") == []
+
+
+def test_a_result_that_cannot_be_stored_is_named_by_its_step(world: World, host: Host) -> None:
+    def body(ctx: Context) -> Steps:
+        return (yield ask("add", lambda: {"parts": [object()]}))
+
+    failed = error_of(host.run(world.flow(body)))
+    assert "cannot store `result.parts[0]` of step 'add@1' of node 'agent':" in failed
+    assert "persist" not in failed
+
+
+def test_a_call_that_was_not_awaited_is_refused_by_name(host: Host) -> None:
+    made: list[Any] = []
+
+    @node(output="out")
+    async def agent(ctx: Context) -> Any:
+        made.append(ctx.step("add", int))
+        return made[0]
+
+    failed = error_of(host.run(Flow("f", [agent])))
+    made[0].close()
+    assert "cannot store `out`: a coroutine was not awaited. Await it" in failed
+
+
 def test_an_async_function_in_a_sync_node_is_refused(host: Host) -> None:
     async def look() -> None: ...
 

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from everstep.codec.notes import Message
+from everstep.codec.tags import WHAT_TO_DO
 from everstep.codec.values import plain_bytes
 from everstep.engine import decide
 from everstep.engine.keys import automatic_key
@@ -36,6 +37,7 @@ from everstep.errors import (
     StepChanged,
     StepFailed,
     StoreUnavailable,
+    ValueNotStorable,
 )
 from everstep.graph.author.context import Context, Leave, UnitOptions
 from everstep.graph.author.node import Node
@@ -66,6 +68,7 @@ _DIGESTS = (0, _DIGEST)
 """Bytes of what is kept of the arguments of a function: nothing if it has none."""
 IN_UNIT: ContextVar[str] = ContextVar("everstep_step", default="")
 """The durable call that this code runs in."""
+_RETURN_DATA = "Return plain data from it, or register a serializer with host.values.register(...)."
 _PASSED_ON = (RunCancelled, ValueOutOfReach)
 """What is no failure of the call that raises it."""
 
@@ -306,7 +309,7 @@ class Units:
         journal = self._journal
         new = {row.signal_id: message.value for row, message in came if journal.claim(row.signal_id)}
         values = [*new.values()]
-        return _Taking(self, unit, tuple(new), values, self._draft(values))
+        return _Taking(self, unit, tuple(new), values, self._draft(unit, values))
 
     def now(self) -> datetime:
         found: datetime = self._note("now", self._services.time.now)
@@ -329,7 +332,7 @@ class Units:
             return self._replayed(unit, found)
         value = make()
         now = self._clock.now()
-        drafts = (self._draft(value),)
+        drafts = (self._draft(unit, value),)
 
         def record() -> News | None:
             self._record(unit, Status.COMPLETED, 1, drafts, None, None, now, now)
@@ -483,7 +486,7 @@ class Units:
                 started_at = self._clock.now()
                 try:
                     value = await self._called(unit)
-                    draft = self._draft(value)
+                    draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
                 except Exception as error:
@@ -599,7 +602,7 @@ class Units:
                 started_at = self._clock.now()
                 try:
                     value = self._called_blocking(unit)
-                    draft = self._draft(value)
+                    draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
                 except Exception as error:
@@ -739,8 +742,15 @@ class Units:
         self._journal.add(step, drafts)
         self._midway.tell(step)
 
-    def _draft(self, value: Any) -> Slot:
-        return self._space.change(RESULT, 1, value, ValueForm.WHOLE)
+    def _draft(self, unit: Asked, value: Any) -> Slot:
+        try:
+            return self._space.change(RESULT, 1, value, ValueForm.WHOLE)
+        except ValueNotStorable as error:
+            where, whose = str(error.details["where"]), f"step {unit.label[1:]!r} of node {self._call.path!r}"
+            told = f"`{where.replace(RESULT, 'result', 1)}` of {whose}"
+            message = error.message.replace(f"`{where}`", told, 1)
+            fix = _RETURN_DATA if error.fix == WHAT_TO_DO else error.fix
+            raise ValueNotStorable(message, fix=fix, **error.details) from error.__cause__
 
     def _failed(
         self, unit: Asked, error: Exception, failures: int
@@ -755,7 +765,7 @@ class Units:
         kept, shown = apart(error, self._space.encoded, self._error_classes(unit))
         if shown is None:
             shown = StepFailed(describe_error(error).message, step=unit.label[1:], type=type(error).__name__)
-        return None, (self._draft(kept),), shown
+        return None, (self._draft(unit, kept),), shown
 
     def _kwargs_of(self, unit: Asked) -> dict[str, Any]:
         if "idempotency_key" in unit.kwargs or not takes_key(unit.fn):
