@@ -113,7 +113,10 @@ def take_unit(scope: Scope, i: int, name: str, step: StepRecord) -> None:
         scope.running.discard(i)
         scope.statuses[i] = _COMPLETED if scope.visits[i] else None
     facts = step.unit or _NO_FACTS
-    units.at[f"{name}@{step.visit}"] = UnitAt(
+    label = f"{name}@{step.visit}"
+    if label in units.at:
+        del units.at[label]  # they stand in the order in which they ended
+    units.at[label] = UnitAt(
         step.status, step.attempts, facts.arguments, facts.is_brief, step.error, step.retry_at
     )
 

@@ -64,6 +64,12 @@ class NodeThreads(Executor):
                 self._hire()
         return future
 
+    def submit_apart(self, work: Callable[[], Any]) -> Future[Any]:
+        """Call on a thread of its own, for who holds one of ours, or a loop, and does nothing meanwhile."""
+        future: Future[Any] = Future()
+        self._system.spawn(partial(_make, future, work), "everstep-apart")
+        return future
+
     def _hire(self) -> None:
         if self._threads < self._most:
             self._threads += 1

@@ -573,7 +573,7 @@ def test_what_was_a_wait_and_is_a_call_now_is_told_apart(world: World, host: Hos
 
 
 def test_what_was_a_call_and_is_a_wait_or_the_time_now_is_told_apart(world: World, host: Host) -> None:
-    asked: list[Asking] = [ask("ok", world.fn(int)), ask("now", world.fn(int))]
+    asked: list[Asking] = [ask(name, world.fn(int)) for name in ("ok", "now", "inbox-said")]
 
     def body(ctx: Context) -> Any:
         for one in asked:  # noqa: UP028  # a list takes nothing that is sent
@@ -589,7 +589,7 @@ def test_what_was_a_call_and_is_a_wait_or_the_time_now_is_told_apart(world: Worl
         found = ctx.now()
         return found if world.mode == "sync" else asyncio.sleep(0, found)
 
-    for number, other in enumerate((waiting(wait.approval("ok")), now)):
+    for number, other in enumerate((waiting(wait.approval("ok")), now, lambda ctx: ctx.inbox("said"))):
         host.fork("r", fork_id=f"f{number}")
         asked[:] = [other]
         assert error_of(host.resume(f"f{number}", flow)).startswith("StepChanged")

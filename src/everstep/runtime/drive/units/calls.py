@@ -53,6 +53,7 @@ from everstep.runtime.drive.finish import asked_pause
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.midway import Midway, News
 from everstep.runtime.drive.units.kept_errors import ErrorClasses, apart, revived
+from everstep.runtime.drive.units.order import EndOrder
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, write_aside
 from everstep.runtime.outage.store_retry import outage
 from everstep.runtime.waits.inbox import untaken
@@ -135,9 +136,13 @@ class Units:
         open_ones = call.scope.units.get(call.index)
         self._known = 0 if open_ones is None else len(open_ones.at)
         """Calls that are recorded, or under way and will be."""
+        at = {} if open_ones is None or not call.node.is_async else open_ones.at
+        ended = [label for label, unit in at.items() if unit.status is not _RETRYING]
+        self._order = EndOrder(ended) if ended else None
         self._counts: dict[str, int] = {}
         """How often each name was asked for without a key."""
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, object] = {}
+        """What is being made, by name, each with a mark of who asked."""
         self.seen: set[str] = set()
         """What was asked for in this attempt."""
         self._changed: list[str] = []
@@ -214,6 +219,8 @@ class Units:
 
     def _answer(self, unit: Asked, asked: Wait, node: Node) -> Any:
         if self._recorded(unit) is not None:
+            if self._order is not None:
+                self._order.came(unit.label)
             settled = self._space.peek(unit.label, self._prefix)
             if settled["kind"] != asked.kind:
                 raise self._is_another(unit, f"a wait of kind {settled['kind']!r}")
@@ -269,7 +276,7 @@ class Units:
                 fix="Read that value, or take the name out of Flow(inbox=...): a name has one consumer.",
             )
         part = name if _NOT_IN_NAMES.isdisjoint(name) else self._digest_of(name).hex()
-        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE)
+        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE, _TAKES)
         self._end(unit)
         found = self._recorded(unit)
         if self._call.node.is_async:
@@ -283,7 +290,7 @@ class Units:
 
     async def _take_soon(self, unit: Asked, found: UnitAt | None, name: str) -> Any:
         if found is not None:
-            return self._replayed(unit, found)
+            return await self._replayed_in_order(unit, found)
         with self._taking(unit, await untaken(self._services, self._journal.run_id, name)) as taking:
             await self._put_aside(taking.draft)
             await self._midway.write(self._call, taking.record)
@@ -297,7 +304,7 @@ class Units:
                 return runner.run(look())
 
         if self._midway.is_on_loop:  # which this thread holds up: another has to ask
-            asked: Future[Any] = self._services.pool.submit(elsewhere)
+            asked: Future[Any] = self._services.pool.submit_apart(elsewhere)
         else:
             asked = asyncio.run_coroutine_threadsafe(look(), self._midway.run.loop)
         self._services.system.wait_for([asked])
@@ -365,7 +372,9 @@ class Units:
         segment, occurrence = RESULT + name, 1
         if options.key is not None:
             segment += f"={self._digest_of(options.key).hex()}"
-        if segment in self._in_flight:
+        arguments = kind or self._digest_of_arguments(args, kwargs)
+        mark = object()
+        if self._in_flight.setdefault(segment, mark) is not mark:  # one act, as threads may ask at once
             raise BadRequest(
                 f"step {name!r} of node {self._call.path!r} is asked for again while it is under way, or was "
                 "never awaited.",
@@ -373,9 +382,7 @@ class Units:
             )
         if options.key is None:
             occurrence = self._counts[segment] = self._counts.get(segment, 0) + 1
-        arguments = kind or self._digest_of_arguments(args, kwargs)
         unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments)
-        self._in_flight.add(segment)
         self.seen.add(unit.label)
         return unit
 
@@ -385,7 +392,7 @@ class Units:
         return self._counts[what]
 
     def _end(self, unit: Asked) -> None:
-        self._in_flight.discard(unit.name)
+        self._in_flight.pop(unit.name, None)
 
     def _check_current(self) -> None:
         """Raise if this attempt is no longer the one that counts."""
@@ -443,8 +450,15 @@ class Units:
             fix="Give what is new in the code a new name, or fork the run before the node.",
         )
 
+    async def _replayed_in_order(self, unit: Asked, found: UnitAt) -> Any:
+        if self._order is not None:
+            await self._order.turn(unit.label)
+        return self._replayed(unit, found)
+
     def _replayed(self, unit: Asked, found: UnitAt) -> Any:
         """Return what a recorded call returned, or raise what it raised."""
+        if self._order is not None:
+            self._order.came(unit.label)
         value = self._space.peek(unit.label, self._prefix)
         if found.status is Status.COMPLETED:
             return value
@@ -473,8 +487,8 @@ class Units:
             if self.leaving is not None:
                 raise Leave(f"node {self._call.path!r} waits")
             found = self._recorded(unit)
-            if found is not None and found.status is not Status.RETRYING:
-                return self._replayed(unit, found)
+            if found is not None and found.status is not _RETRYING:
+                return await self._replayed_in_order(unit, found)
             failures = 0 if found is None else found.attempts
             if found is not None and found.retry_at is not None:
                 await self._pause(found.retry_at)
@@ -508,7 +522,22 @@ class Units:
         await self._put_aside(draft)
         self._call.beat()
         record = self._recording(unit, Status.COMPLETED, attempts, (draft,), started_at=started_at)
-        await self._midway.write(self._call, record, is_shared=len(self._in_flight) > 1)
+        await self._write_in_order(unit, record)
+
+    async def _write_in_order(
+        self, unit: Asked, record: Callable[[], News | None], *, comes_back: bool = True
+    ) -> None:
+        """Have what became of a call recorded, and go on when it is its turn among those made at once."""
+        is_shared = len(self._in_flight) > 1
+        if not is_shared or not comes_back:
+            await self._midway.write(self._call, record, is_shared=is_shared)
+            return
+        if self._order is None:
+            self._order = EndOrder(())
+        self._order.ended(unit.label)
+        await self._midway.write(self._call, record, is_shared=True)
+        await self._order.turn(unit.label)
+        self._order.came(unit.label)
 
     async def _put_aside(self, draft: Slot) -> None:
         """Keep a large result as an artifact."""
@@ -530,7 +559,7 @@ class Units:
             record = self._recording(
                 unit, status, failures, drafts, error=error, retry_at=retry_at, started_at=started_at
             )
-            await self._midway.write(self._call, record, is_shared=len(self._in_flight) > 1)
+            await self._write_in_order(unit, record, comes_back=retry_at is None)
         if retry_at is None:
             if shown is error:
                 raise error
@@ -560,9 +589,8 @@ class Units:
             return await self._inside(unit, fn(*unit.args, **kwargs))
         context = self._context(unit)
         loop = asyncio.get_running_loop()
-        returned = await loop.run_in_executor(
-            self._services.pool, lambda: context.run(fn, *unit.args, **kwargs)
-        )
+        make = partial(context.run, fn, *unit.args, **kwargs)
+        returned = await loop.run_in_executor(self._services.pool, _made_on_thread, make)
         return await self._inside(unit, returned) if inspect.isawaitable(returned) else returned
 
     async def _inside(self, unit: Asked, made: Awaitable[Any]) -> Any:
@@ -589,7 +617,7 @@ class Units:
     def _make_blocking(self, unit: Asked) -> Any:
         try:
             found = self._recorded(unit)
-            if found is not None and found.status is not Status.RETRYING:
+            if found is not None and found.status is not _RETRYING:
                 return self._replayed(unit, found)
             failures = 0 if found is None else found.attempts
             if found is not None and found.retry_at is not None:
@@ -640,13 +668,15 @@ class Units:
         return returned
 
     def _within(self, unit: Asked, make: Callable[[], Any]) -> Any:
-        """Call on a thread, which is left to itself if it takes too long."""
+        """Call on a thread of its own, which is left to itself if it takes too long.
+
+        Those of nodes may all be taken by nodes that wait here: what they call would never begin.
+        """
         services = self._services
         is_done = services.system.event()
-        future: Future[Any] = services.pool.submit(make)
+        future = services.pool.submit_apart(make)
         future.add_done_callback(lambda _: is_done.set())
         if not is_done.wait(unit.options.timeout):
-            services.pool.give_up(future)
             raise self._too_slow(unit)
         return future.result()
 
@@ -821,6 +851,8 @@ class Units:
 
 
 _PURE = UnitOptions.of(effects="pure")
+_TAKES = b"inbox"
+_RETRYING = Status.RETRYING
 _WRITTEN: News = (Trigger.UNIT, None)
 
 
@@ -830,6 +862,13 @@ def _flush_first() -> News:
 
 async def _nothing(slept: Awaitable[Any]) -> None:
     await slept
+
+
+def _made_on_thread(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except StopIteration as error:  # no future takes it, and out of a coroutine it is the same
+        raise RuntimeError("coroutine raised StopIteration") from error
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

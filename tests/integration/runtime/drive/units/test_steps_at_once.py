@@ -1,0 +1,200 @@
+"""Durable calls that are under way at the same time: a node goes the same way after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from everstep import AsyncContext, Context, Flow, Host, Retry, node
+from tests.integration.runtime.drive.durable_calls import calls_of, die, error_of
+
+pytestmark = pytest.mark.stores("sqlite")
+FAST, SLOW = 0.01, 0.05
+Say = Callable[[str], Awaitable[None]]
+
+
+class Callee:
+    """What is called: it takes some time, and may fail, for good or the first time."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failed: set[str] = set()
+
+    async def look(self, name: str, seconds: float, fails: type[Exception] | None = None) -> str:
+        self.calls.append(name)
+        await asyncio.sleep(seconds)
+        if fails is OSError and name in self.failed:
+            return name
+        self.failed.add(name)
+        if fails is not None:
+            raise fails(name)
+        return name
+
+    async def write(self, what: str) -> str:
+        self.calls.append(what)
+        return f"wrote {what}"
+
+
+async def first_error(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """Go on with whichever fails first, and let the other end, too."""
+    one = asyncio.ensure_future(ctx.step("slow", callee.look, "slow", SLOW, ValueError))
+    other = asyncio.ensure_future(ctx.step("fast", callee.look, "fast", FAST, KeyError))
+    try:
+        await asyncio.gather(one, other)
+    except Exception as error:
+        await say(type(error).__name__)
+    await asyncio.wait([one, other])
+
+
+async def first_error_after_retries(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """One fails soon, and again late; meanwhile another is done."""
+
+    async def twice(name: str) -> None:
+        await callee.look(name, SLOW if "again" in callee.calls else 0)
+        callee.calls.append("again")
+        raise ValueError(name)
+
+    one = asyncio.ensure_future(ctx.step("slow", twice, "slow", retry=Retry(1, first=0)))
+    other = asyncio.ensure_future(ctx.step("fast", callee.look, "fast", FAST, KeyError))
+    try:
+        await asyncio.gather(one, other)
+    except Exception as error:
+        await say(type(error).__name__)
+    await asyncio.wait([one, other])
+
+
+async def as_they_come(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """See to each result as it comes."""
+    asked = {"a": SLOW, "b": FAST, "c": 0.03}
+    for found in asyncio.as_completed([ctx.step("look", callee.look, n, s, key=n) for n, s in asked.items()]):
+        await say(await found)
+
+
+async def those_that_are_done(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """See to what is done so far: of two that end in one moment, one is done first."""
+
+    async def both(name: str) -> str:
+        return await ctx.step("look", callee.look, name, FAST, key=name) + await ctx.step(
+            "look", callee.look, f"{name}2", 0, key=f"{name}2"
+        )
+
+    tasks = [asyncio.ensure_future(both(name)) for name in "abc"]
+    left = set(tasks)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        await say("+".join(sorted(task.result() for task in done)))
+
+
+@pytest.mark.parametrize("way", [first_error, first_error_after_retries, as_they_come, those_that_are_done])
+def test_a_node_goes_the_same_way_whatever_came_first(
+    host: Host, way: Callable[[AsyncContext, Callee, Say], Awaitable[None]]
+) -> None:
+    callee, lives = Callee(), [0]
+    said: list[str] = []
+
+    @node(output="said")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        said.clear()
+
+        async def say(what: str) -> None:
+            assert await ctx.step("write", callee.write, what) == f"wrote {what}"
+            said.append(what)
+
+        await way(ctx, callee, say)
+        lives[0] += 1
+        if lives[0] == 1:
+            raise KeyboardInterrupt
+        return list(said)
+
+    flow = Flow("agents", [agent])
+    die(host, flow)
+    first, called = list(said), list(callee.calls)
+    assert host.resume("r", flow)["said"] == first
+    assert callee.calls == called
+
+
+def test_what_is_asked_for_no_more_is_not_waited_for(host: Host) -> None:
+    callee, names = Callee(), ["a", "b", "c"]
+
+    @node(output="found")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        found = await asyncio.gather(*(ctx.step("look", callee.look, n, 0, key=n) for n in names))
+        if "a" in names:
+            raise KeyboardInterrupt
+        return found
+
+    flow = Flow("agents", [agent])
+    die(host, flow)
+    names[:] = ["c", "b", "d"]
+    assert host.resume("r", flow)["found"] == ["c", "b", "d"]
+    assert sorted(callee.calls) == ["a", "b", "c", "d"]
+
+
+def test_a_function_on_a_thread_that_ends_an_iteration_fails_the_call(host: Host) -> None:
+    lives = [0]
+
+    @node(output="said")
+    async def agent(ctx: AsyncContext) -> str:
+        try:
+            return await ctx.step("first", next, iter(()))
+        except RuntimeError as error:
+            lives[0] += 1
+            if lives[0] == 1:
+                raise KeyboardInterrupt from None
+            return f"{error}"
+
+    flow = Flow("agents", [agent])
+    die(host, flow)
+    assert host.resume("r", flow)["said"] == "coroutine raised StopIteration"
+
+
+def test_calls_with_a_time_limit_need_no_thread_of_those_that_nodes_wait_on(host: Host) -> None:
+    calls: list[int] = []
+    many = 100  # more than there are threads of nodes
+
+    def look(number: int) -> int:
+        calls.append(number)
+        return number
+
+    @node(output="found")
+    def agent(number: int, ctx: Context) -> int:
+        time.sleep(0.02)
+        return ctx.step("look", look, number, timeout=5)
+
+    mapped = agent.map_over("number", max_concurrency=many).with_inputs(number="numbers")
+    began = time.monotonic()
+    found = host.run(Flow("agents", [mapped]), {"numbers": list(range(many))})
+    assert found.status == "completed"
+    assert sorted(calls) == list(range(many))
+    assert time.monotonic() - began < 5
+
+
+def test_threads_that_ask_for_one_name_at_once_need_keys(host: Host) -> None:
+    large = ["x" * 100] * 20_000
+    """Takes a moment to be looked through."""
+    ready = threading.Barrier(4)
+
+    def look(_: Any) -> None:
+        time.sleep(0.05)
+
+    @node(output="found")
+    def agent(ctx: Context) -> int:
+        def ask() -> None:
+            ready.wait()
+            ctx.step("look", look, large)
+
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(ask) for _ in range(4)]
+        for one in asked:
+            one.result()
+        return len(asked)
+
+    said = error_of(host.run(Flow("agents", [agent]), run_id="r"))
+    assert "while it is under way" in said
+    assert len(calls_of(host)) == 1
