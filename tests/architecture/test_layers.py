@@ -163,6 +163,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.workers": "outage waits",
     "runtime.bundles": "outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
+    "runtime.operations": "waits",
     "runtime.retention": "drive outage",
     "runtime.travel": "drive outage waits",
     "server": "api pages",
@@ -176,6 +177,7 @@ MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"backports", "cryptography", "msgspec"},
     "graph": {"msgspec"},
+    "engine.query": {"msgspec"},
     "graph.author": {"typing_extensions"},  # only for type checkers, which bring it along
     "frontends": {"msgspec"},
     "frontends.backends": {"httpx2"},

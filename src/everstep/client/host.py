@@ -21,6 +21,7 @@ from everstep.client.views import (
     Delivery,
     PublishedEvent,
     RunInfo,
+    RunPage,
     RunResult,
     RunState,
     SentSignal,
@@ -72,12 +73,14 @@ if TYPE_CHECKING:
     from everstep.client.groups.waiting import WaitingCalls
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
+    from everstep.engine.query.text import read_query
     from everstep.model.address import Part
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
+    from everstep.runtime.operations.find import find
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import current_channel, gone_on
     from everstep.runtime.retention.collect import Collector
@@ -104,6 +107,8 @@ else:
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
+    read_query = on_demand("everstep.engine.query.text:read_query")
+    find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     Tailing = on_demand("everstep.client.record_events:Tailing")
@@ -740,6 +745,7 @@ class AsyncHost:
     async def runs(
         self,
         *,
+        where: str | None = None,
         flow: str | None = None,
         status: Status | str | None = None,
         parent: str | None = None,
@@ -747,11 +753,13 @@ class AsyncHost:
         pinned: bool = False,
         limit: int = 100,
         before: str | None = None,
-    ) -> list[RunInfo]:
+    ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
-        that retention leaves alone.
+        that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
+        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
+        a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
         """
         check_limit(limit)
         try:
@@ -768,7 +776,13 @@ class AsyncHost:
             limit=limit,
             before=before,
         )
-        return [self._parts.info(row) for row in await self._services.store.list(narrowed)]
+        if where is not None:
+            query = read_query(where, self._services.time.now())
+            rows, following = await find(self._services, self._runs.reader, narrowed, query)
+        else:
+            rows = await self._services.store.list(narrowed)
+            following = rows[-1].run_id if len(rows) == limit else None
+        return RunPage([self._parts.info(row) for row in rows], following)
 
     async def info(self, run_id: str) -> RunInfo:
         """Return one run's line; of a part such as A17/rag, that of its run."""

@@ -18,6 +18,9 @@ RunName = Annotated[str, Meta(pattern=f"^({RUN_ID})$")]
 class RunsQuery(Struct, frozen=True, kw_only=True):
     """Which runs to list, newest first; a test compares it with the signature of `host.runs`."""
 
+    where: Annotated[
+        str | None, Meta(description="Only those that a query asks for: status = failed and started > -2d")
+    ] = None
     flow: Annotated[str | None, Meta(description="Only of this flow.")] = None
     status: Annotated[RunStatus | None, Meta(description="Only with this status.")] = None
     parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Delivery,
         PublishedEvent,
         RunInfo,
+        RunPage,
         RunResult,
         RunState,
         SentSignal,
@@ -612,6 +613,7 @@ class Host:
     def runs(
         self,
         *,
+        where: str | None = None,
         flow: str | None = None,
         status: Status | str | None = None,
         parent: str | None = None,
@@ -619,14 +621,17 @@ class Host:
         pinned: bool = False,
         limit: int = 100,
         before: str | None = None,
-    ) -> list[RunInfo]:
+    ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
-        that retention leaves alone.
+        that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
+        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
+        a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
         """
         return self._lanes.call(
             lambda host: host.runs(
+                where=where,
                 flow=flow,
                 status=status,
                 parent=parent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -525,6 +525,15 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class RunPage(list[RunInfo]):
+    """Runs of a listing, newest first, and where it goes on."""
+
+    def __init__(self, runs: Iterable[RunInfo] = (), following: str | None = None) -> None:
+        super().__init__(runs)
+        self.next = following
+        """The `before` of the next page; none if there is none."""
 
 
 class DrivenInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,9 +50,10 @@ WHATEVER_IT_ASKS = [
     "start_run",
     "resume_run",
     "show_state",
+    "list_runs",
 ]
-"""What these take depends on the wait, the flow or, for a checkpoint given twice, another parameter, which no
-schema can say; so 400 and 422 are answers."""
+"""What these take depends on the wait, the flow or, for a checkpoint given twice, another parameter, or is a
+language, which no schema can say; so 400 and 422 are answers."""
 
 
 @cache

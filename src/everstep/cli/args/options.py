@@ -344,6 +344,9 @@ def query_options(parameters: Sequence[Parameter], **defaults: Any) -> Callable[
     return add
 
 
+_METAVARS = {"where": "QUERY"}
+
+
 def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
     name = f"--{one.name.replace('_', '-')}"
     if isinstance(default, bool):
@@ -351,5 +354,5 @@ def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
     if isinstance(default, int):
         number = click.IntRange(min=one.least)
         return click.option(name, type=number, default=default, show_default=True, help=one.description)
-    metavar = "RUN" if one.pattern else "STATUS" if one.choices else "NAME"
+    metavar = "RUN" if one.pattern else "STATUS" if one.choices else _METAVARS.get(one.name, "NAME")
     return click.option(name, metavar=metavar, help=one.description)

@@ -14,7 +14,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, limit_of, matching, run_id_of
+from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, matching, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Signed, Start, State, Workers
 from everstep.server.wire import answer
@@ -45,10 +45,8 @@ def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | Non
 
 async def listing(service: Service, request: Request) -> Response:
     """List runs, newest first."""
-    limit = limit_of(request)
     found = await service.host.runs(**asked_in(request, RUNS))
-    following = found[-1].run_id if len(found) == limit else None
-    return answer(Runs(runs=found, next=following))
+    return answer(Runs(runs=found, next=found.next))
 
 
 async def workers(service: Service, request: Request) -> Response:

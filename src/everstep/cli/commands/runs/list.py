@@ -50,11 +50,11 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
     \b
     Example:
       everstep runs --flow orders --status failed
-      everstep runs --status halted
+      everstep runs --where "status = failed and started > -2d and error contains 'timeout'"
     """
     if not store and not DEFAULT_FILE.exists():
         if as_json:
-            write_json({"runs": []})
+            write_json({"runs": [], "next": None})
         else:
             click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
         return
@@ -63,9 +63,11 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:
-        write_json({"runs": [{**wire(info), **_waits_json(waits, info)} for info in found]})
-    elif not found:
-        click.echo("no runs")
+        listed = [{**wire(info), **_waits_json(waits, info)} for info in found]
+        write_json({"runs": listed, "next": found.next})
+        return
+    if not found:
+        click.echo("no runs" if found.next is None else "no runs yet")
     else:
         head = ["run", "flow", "status", "started", "took", "checkpoints"]
         rows = [_row(info) for info in found]
@@ -83,6 +85,9 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
         write_table(head, rows, SPARE)
+    if found.next is not None and len(found) < asked["limit"]:
+        # A search looks at so many runs at a time.
+        click.echo(f"not all runs were looked at; go on with --before {found.next}", err=True)
 
 
 def _waits_json(waits: Mapping[str, Sequence[WaitInfo]], info: RunInfo) -> dict[str, Any]:

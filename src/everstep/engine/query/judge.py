@@ -1,0 +1,85 @@
+"""Whether a run is one that a query asks for. Decided here for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from operator import ge, gt, le, lt
+from typing import Any, NamedTuple
+
+from everstep.engine.query.tree import Compare, Every, Not, Op, Query, Some, Value
+from everstep.model.commits import RunRow
+from everstep.model.records import ErrorInfo
+
+_ORDERS: dict[Op, Callable[[Any, Any], bool]] = {Op.BELOW: lt, Op.UP_TO: le, Op.ABOVE: gt, Op.FROM: ge}
+
+
+class Facts(NamedTuple):
+    """What is known of a run. What a query does not ask for need not be gathered."""
+
+    row: RunRow
+    waits: Sequence[tuple[str, str]] = ()
+    """What it waits for: kind and path of each wait that is not closed."""
+    error: ErrorInfo | None = None
+
+
+def matches(query: Query, facts: Facts) -> bool:
+    """True if a run is one that is asked for."""
+    match query:
+        case Compare():
+            return _holds(query, _OF[query.field](facts))
+        case Every():
+            return all(matches(part, facts) for part in query.parts)
+        case Some():
+            return any(matches(part, facts) for part in query.parts)
+        case Not():
+            return not matches(query.part, facts)
+
+
+def narrowed(query: Query | None) -> dict[str, Any]:
+    """Return what a store can narrow its listing by: what must hold whatever else does, by field."""
+    found: dict[str, Any] = {}
+    parts = query.parts if isinstance(query, Every) else () if query is None else (query,)
+    for part in parts:
+        if isinstance(part, Compare) and part.op is Op.IS:
+            found.setdefault(part.field, part.values[0])
+    return found
+
+
+def _holds(test: Compare, held: Collection[Value]) -> bool:
+    match test.op:
+        case Op.SET:
+            return bool(held)
+        case Op.IS | Op.IN:
+            return any(value in test.values for value in held)
+        case Op.IS_NOT:
+            return all(value not in test.values for value in held)
+        case Op.STARTS:
+            return any(str(value).startswith(str(test.values[0])) for value in held)
+        case Op.CONTAINS:
+            return any(str(test.values[0]) in str(value) for value in held)
+    compare = _ORDERS[test.op]
+    return any(compare(value, test.values[0]) for value in held)
+
+
+def _some(value: Value | None) -> tuple[Value, ...]:
+    return () if value is None else (value,)
+
+
+_OF: dict[str, Callable[[Facts], Collection[Value]]] = {
+    "id": lambda facts: (facts.row.run_id,),
+    "flow": lambda facts: (facts.row.flow_id,),
+    "version": lambda facts: (facts.row.flow_version,),
+    "status": lambda facts: (facts.row.status.value,),
+    "group": lambda facts: _some(facts.row.group),
+    "priority": lambda facts: (facts.row.priority,),
+    "parent": lambda facts: _some(facts.row.parent_run_id),
+    "owner": lambda facts: _some(facts.row.lease.owner if facts.row.lease is not None else None),
+    "started": lambda facts: (facts.row.created_at,),
+    "ended": lambda facts: _some(facts.row.ended_at),
+    "pinned": lambda facts: (facts.row.pinned is not None,),
+    "needs_repair": lambda facts: (facts.row.needs_repair is not None,),
+    "waiting": lambda facts: [kind for kind, _ in facts.waits],
+    "waiting_at": lambda facts: [path for _, path in facts.waits],
+    "error": lambda facts: _some(None if facts.error is None else facts.error.message),
+    "error_code": lambda facts: _some(None if facts.error is None else facts.error.code),
+}

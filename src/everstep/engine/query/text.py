@@ -1,0 +1,244 @@
+"""A query as people write it: `status = failed and (flow = orders or group = 'acme') and started > -2d`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import NamedTuple, NoReturn
+
+from everstep.engine.query.tree import FIELDS, Compare, Every, Kind, Not, Op, Query, Some, Value
+from everstep.errors import BadRequest, InvalidDelay
+from everstep.model.durations import moment_of, span_of
+from everstep.model.enums import Status
+
+LONGEST = 4000
+"""Characters that a query may have."""
+MOST = 100
+"""Comparisons that a query may have."""
+DEEPEST = 20
+"""How deep parentheses and `not` may be nested."""
+_TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|(<=|>=|!=|<>|[=<>(),])|([^\s()=<>!,'\"]+))")
+_SIGNS = {op.value: op for op in (Op.IS, Op.IS_NOT, Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM)} | {
+    "<>": Op.IS_NOT
+}
+_WORDS = {op.value: op for op in (Op.STARTS, Op.CONTAINS)}
+_STATUSES = [status.value for status in Status if status is not Status.RETRYING]
+_RANGES = (Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM)
+_EXAMPLE = "status = failed and flow = orders and started > -2d"
+
+
+class Token(NamedTuple):
+    """A word, a sign or a quoted text, and where it begins."""
+
+    text: str
+    at: int
+    is_quoted: bool = False
+
+    def is_word(self, word: str) -> bool:
+        return not self.is_quoted and self.text.lower() == word
+
+
+def read_query(text: str, now: datetime) -> Query:
+    """Read a query. A moment such as `-2d` counts back from `now`; what is wrong is told with its place."""
+    if len(text) > LONGEST:
+        raise BadRequest(f"where has {len(text)} characters.", fix=f"At most {LONGEST} are read.")
+    return _Reader(text, now).query()
+
+
+class _Reader:
+    def __init__(self, text: str, now: datetime) -> None:
+        self._text = text
+        self._now = now
+        self._tokens = self._split()
+        self._at = 0
+        self._tests = 0
+
+    def query(self) -> Query:
+        if not self._tokens:
+            raise BadRequest("where says nothing.", fix=f"Write a condition: {_EXAMPLE}")
+        found = self._some(0)
+        if (left := self._peek()) is not None:
+            self._refuse(
+                f"{left.text!r} is not expected", left, "Join conditions with and, or; or leave it out."
+            )
+        return found
+
+    def _split(self) -> list[Token]:
+        tokens, at, text = [], 0, self._text.rstrip()
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                here = Token("", at + len(text[at:]) - len(text[at:].lstrip()))
+                self._refuse("this cannot be read", here, "Put text with odd characters in 'quotes'.")
+            quoted, sign, word = found.groups()
+            if quoted is not None:
+                mark = quoted[0]
+                tokens.append(Token(quoted[1:-1].replace(mark * 2, mark), found.start(1), is_quoted=True))
+            else:
+                tokens.append(Token(sign or word, found.start(2 if sign else 3)))
+            at = found.end()
+        return tokens
+
+    # -- conditions ---------------------------------------------------------------------------------------
+
+    def _some(self, depth: int) -> Query:
+        return self._joined("or", lambda: self._every(depth), Some)
+
+    def _every(self, depth: int) -> Query:
+        return self._joined("and", lambda: self._one(depth), Every)
+
+    def _joined(self, word: str, part: Callable[[], Query], whole: type[Some] | type[Every]) -> Query:
+        parts = [part()]
+        while (token := self._peek()) is not None and token.is_word(word):
+            self._at += 1
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else whole(tuple(parts))
+
+    def _one(self, depth: int) -> Query:
+        token = self._next("a field")
+        if depth > DEEPEST:
+            self._refuse(f"this is nested deeper than {DEEPEST} times", token, "Write it flatter.")
+        if token.is_word("not"):
+            return Not(self._one(depth + 1))
+        if token.text == "(" and not token.is_quoted:
+            inner = self._some(depth + 1)
+            self._close(token)
+            return inner
+        return self._test(token)
+
+    def _close(self, opened: Token) -> None:
+        token = self._peek()
+        if token is None or token.text != ")" or token.is_quoted:
+            self._refuse("this parenthesis is not closed", opened, "Add ) where it ends.")
+        self._at += 1
+
+    def _test(self, name: Token) -> Query:
+        kind = FIELDS.get(name.text)
+        if kind is None or name.is_quoted:
+            self._unknown(name)
+        self._tests += 1
+        if self._tests > MOST:
+            self._refuse(f"there are more than {MOST} conditions", name, "Use in (...), or ask twice.")
+        sign = self._next(f"a comparison behind {name.text}, such as =")
+        if sign.is_word("is"):
+            return self._is_set(name)
+        if sign.is_word("in"):
+            return Compare(name.text, Op.IN, self._several(name, kind))
+        is_negated = sign.is_word("not")
+        if is_negated:
+            sign = self._next("in behind not")
+            if not sign.is_word("in"):
+                self._refuse(f"{sign.text!r} is not expected", sign, "Write: not in (...)")
+            return Not(Compare(name.text, Op.IN, self._several(name, kind)))
+        op = None if sign.is_quoted else _SIGNS.get(sign.text) or _WORDS.get(sign.text.lower())
+        if op is None:
+            known = ", ".join([*_SIGNS, *_WORDS, "in", "is set", "is not set"])
+            self._refuse(f"{sign.text!r} is no comparison", sign, f"Use one of {known}.")
+        self._check_fits(name, kind, op, sign)
+        return Compare(name.text, op, (self._value(kind, self._next(f"a value behind {sign.text}")),))
+
+    def _check_fits(self, name: Token, kind: Kind, op: Op, sign: Token) -> None:
+        is_text = kind in (Kind.TEXT, Kind.STATUS)
+        if (is_text and op in _RANGES) or (kind is Kind.FLAG and op not in (Op.IS, Op.IS_NOT)):
+            fits = "=, !=, in" if is_text else "= or !="
+            self._refuse(f"{name.text} is {kind.value}, and has no order", sign, f"Compare it with {fits}.")
+        if op in (Op.STARTS, Op.CONTAINS) and kind is not Kind.TEXT:
+            self._refuse(f"{name.text} is {kind.value}, not text", sign, "Compare it with =, < or >.")
+
+    def _is_set(self, name: Token) -> Query:
+        token = self._next("set, or not set")
+        is_negated = token.is_word("not")
+        if is_negated:
+            token = self._next("set")
+        if not token.is_word("set"):
+            self._refuse(f"{token.text!r} is not expected", token, "Write: is set, is not set, or =.")
+        test = Compare(name.text, Op.SET)
+        return Not(test) if is_negated else test
+
+    def _several(self, name: Token, kind: Kind) -> tuple[Value, ...]:
+        opened = self._next(f"( behind {name.text} in")
+        if opened.text != "(" or opened.is_quoted:
+            self._refuse(f"{opened.text!r} is not expected", opened, "Write: in ('a', 'b')")
+        values = [self._value(kind, self._next("a value"))]
+        while (token := self._peek()) is not None and token.text == "," and not token.is_quoted:
+            self._at += 1
+            values.append(self._value(kind, self._next("a value behind the comma")))
+        self._close(opened)
+        return tuple(values)
+
+    # -- values -------------------------------------------------------------------------------------------
+
+    def _value(self, kind: Kind, token: Token) -> Value:
+        if not token.is_quoted and token.text in (*_SIGNS, "(", ")", ","):
+            self._refuse("a value is missing here", token, f"Write, for example: {_EXAMPLE}")
+        match kind:
+            case Kind.TEXT:
+                return token.text
+            case Kind.STATUS:
+                return self._status(token)
+            case Kind.NUMBER:
+                return self._number(token)
+            case Kind.FLAG:
+                return self._flag(token)
+            case Kind.TIME:
+                return self._moment(token)
+
+    def _status(self, token: Token) -> str:
+        if token.text not in _STATUSES:
+            self._refuse(f"{token.text!r} is no status of runs", token, f"Use one of {', '.join(_STATUSES)}.")
+        return token.text
+
+    def _number(self, token: Token) -> float:
+        try:
+            number = float(token.text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self._refuse(f"{token.text!r} is no number", token, "Write it in digits.")
+        return number
+
+    def _flag(self, token: Token) -> bool:
+        if token.text.lower() not in ("true", "false"):
+            self._refuse(f"{token.text!r} is neither true nor false", token, "Write one of the two.")
+        return token.text.lower() == "true"
+
+    def _moment(self, token: Token) -> datetime:
+        text = token.text
+        try:
+            if text.lower() == "now":
+                return self._now
+            if text.startswith("-"):
+                return self._now - span_of(text[1:])
+            if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+                return datetime.fromisoformat(text).replace(tzinfo=UTC)
+            return moment_of(text, "the time")
+        except (BadRequest, InvalidDelay, ValueError, OverflowError):
+            fix = "Write -2d or -90m for so long ago, 2026-01-31, 2026-01-31T09:00:00Z, or now."
+            self._refuse(f"{text!r} is no time", token, fix)
+
+    # -- tokens -------------------------------------------------------------------------------------------
+
+    def _peek(self) -> Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _next(self, wanted: str) -> Token:
+        token = self._peek()
+        if token is None:
+            self._refuse(
+                f"{wanted} is missing", Token("", len(self._text.rstrip())), f"For example: {_EXAMPLE}"
+            )
+        self._at += 1
+        return token
+
+    def _unknown(self, name: Token) -> NoReturn:
+        near = get_close_matches(name.text.lower(), FIELDS, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        self._refuse(f"there is no field {name.text!r}", name, f"{hint}Fields are {', '.join(FIELDS)}.")
+
+    def _refuse(self, problem: str, token: Token, fix: str) -> NoReturn:
+        near = self._text[max(0, token.at - 20) : token.at + 20].replace("\n", " ")
+        place = f"at character {token.at + 1}" if token.at < len(self._text.rstrip()) else "at its end"
+        raise BadRequest(f"where: {problem}, {place} (… {near.strip()} …).", fix=fix, at=token.at)

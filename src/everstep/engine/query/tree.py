@@ -1,0 +1,102 @@
+"""Which runs are asked for: a query as a tree, and the fields that it may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+Value = str | float | bool | datetime
+
+
+class Op(StrEnum):
+    """How a field is compared with a value."""
+
+    IS = "="
+    IS_NOT = "!="
+    BELOW = "<"
+    UP_TO = "<="
+    ABOVE = ">"
+    FROM = ">="
+    STARTS = "starts_with"
+    CONTAINS = "contains"
+    IN = "in"
+    SET = "is set"
+
+
+class Kind(StrEnum):
+    """What a field holds."""
+
+    TEXT = "text"
+    STATUS = "status"
+    NUMBER = "number"
+    TIME = "time"
+    FLAG = "true or false"
+
+
+FIELDS: Final = {
+    "id": Kind.TEXT,
+    "flow": Kind.TEXT,
+    "version": Kind.TEXT,
+    "status": Kind.STATUS,
+    "group": Kind.TEXT,
+    "priority": Kind.NUMBER,
+    "parent": Kind.TEXT,
+    "owner": Kind.TEXT,
+    "started": Kind.TIME,
+    "ended": Kind.TIME,
+    "pinned": Kind.FLAG,
+    "needs_repair": Kind.FLAG,
+    "waiting": Kind.TEXT,
+    "waiting_at": Kind.TEXT,
+    "error": Kind.TEXT,
+    "error_code": Kind.TEXT,
+}
+"""What a query may name: the run's own line, what it waits for (the kind, the node), and how it failed."""
+OF_WAITS: Final = frozenset({"waiting", "waiting_at"})
+OF_ERRORS: Final = frozenset({"error", "error_code"})
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """One comparison: of what a field holds, or whether it holds anything."""
+
+    field: str
+    op: Op
+    values: tuple[Value, ...] = ()
+    """One, several of `in`, none of `is set`."""
+
+
+class Every(msgspec.Struct, frozen=True):
+    """True where each part is."""
+
+    parts: tuple[Query, ...]
+
+
+class Some(msgspec.Struct, frozen=True):
+    """True where one of the parts is."""
+
+    parts: tuple[Query, ...]
+
+
+class Not(msgspec.Struct, frozen=True):
+    """True where its part is not."""
+
+    part: Query
+
+
+Query = Compare | Every | Some | Not
+
+
+def comparisons_of(query: Query) -> Iterator[Compare]:
+    """Yield the comparisons of a query."""
+    match query:
+        case Compare():
+            yield query
+        case Not():
+            yield from comparisons_of(query.part)
+        case _:
+            for part in query.parts:
+                yield from comparisons_of(part)

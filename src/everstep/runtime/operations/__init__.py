@@ -1,0 +1,5 @@
+"""Operating many runs. Nothing here drives one.
+
+`find` lists runs, and leaves it to `everstep.engine.query` which of them are asked for: read it first. May
+import what `runtime` may, and of its rooms `waits`.
+"""

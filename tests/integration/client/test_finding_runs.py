@@ -1,0 +1,175 @@
+"""Runs that a query asks for are those of a plain listing for which it holds, in its order, page by page."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+import everstep.runtime.operations.find
+from everstep import Flow, Host, node, wait
+from everstep.client.views import RunInfo
+from everstep.errors import BadRequest
+
+pytestmark = pytest.mark.servers
+
+ROUNDS = 2000 if os.environ.get("EVERSTEP_SOAK") == "1" else 60
+SEED = int(os.environ.get("EVERSTEP_SEED", "5"))
+
+
+@node(output="done")
+def work(n: int) -> int:
+    if n == 3:
+        raise TimeoutError("the supplier timed out")
+    if n == 4:
+        raise LookupError("no such order")
+    return n
+
+
+orders = Flow("orders", [work], durability="strong")
+papers = Flow("papers", [work, wait.approval("sign", context="done", prompt="Sign?")], version="2")
+asked = Flow("asked", [wait.question("colour", kind="text", prompt="Which?")])
+
+
+class Shop:
+    """Runs of every kind, and what is known of them."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        for n in range(6):
+            host.run(orders, {"n": n}, run_id=f"A{n}", priority=n % 3)
+        for n in (1, 3):
+            host.run(papers, {"n": n}, run_id=f"P{n}")
+        host.start(orders, {"n": 9}, run_id="new-1", group="acme")
+        host.start(orders, {"n": 9}, run_id="new-2", group="it's")
+        host.run(asked, {}, run_id="Q1")
+        host.cancel(host.start(asked, {}, run_id="Q2").run_id)
+        host.retention.pin("A1", "kept")
+        host.fork("A2", at=1, fork_id="A2-b")
+        self.runs = list(host.runs())
+        self.waits = {run.run_id: host.waits(run.run_id) for run in self.runs}
+        self.errors = {run.run_id: _error(host, run) for run in self.runs}
+
+    def conditions(self) -> list[tuple[str, Callable[[RunInfo], bool]]]:
+        """Return what a query may say, and what that means."""
+        middle = self.runs[len(self.runs) // 2].created_at
+        a_moment = timedelta(microseconds=1)
+        return [
+            ("status = failed", lambda run: run.status == "failed"),
+            ("status != completed", lambda run: run.status != "completed"),
+            ("status in (halted, 'cancelled')", lambda run: run.status in ("halted", "cancelled")),
+            ("flow = orders", lambda run: run.flow == "orders"),
+            ("flow = nothing", lambda run: False),
+            ("flow not in (orders, asked)", lambda run: run.flow not in ("orders", "asked")),
+            ("version = '2'", lambda run: run.flow_version == "2"),
+            ("id starts_with A", lambda run: run.run_id.startswith("A")),
+            ("id = A2", lambda run: run.run_id == "A2"),
+            ("id = '%'", lambda run: False),
+            ("group is set", lambda run: run.group is not None),
+            ("group = 'it''s'", lambda run: run.group == "it's"),
+            ("group != acme", lambda run: run.group != "acme"),
+            ("priority >= 1", lambda run: run.priority >= 1),
+            ("priority < 2", lambda run: run.priority < 2),
+            ("parent = A2", lambda run: run.parent_run_id == "A2"),
+            ("parent is not set", lambda run: run.parent_run_id is None),
+            ("pinned = true", lambda run: run.pinned is not None),
+            ("pinned = false", lambda run: run.pinned is None),
+            ("needs_repair = false", lambda run: run.needs_repair is None),
+            (f"started >= {middle.isoformat()}", lambda run: run.created_at >= middle),
+            (f"started < '{(middle + a_moment).isoformat()}'", lambda run: run.created_at <= middle),
+            ("started > -1h", lambda run: True),
+            ("ended is set", lambda run: run.ended_at is not None),
+            ("ended < 2000-01-01", lambda run: False),
+            ("waiting = approval", lambda run: self._waits(run, "kind", "approval")),
+            ("waiting != approval", lambda run: not self._waits(run, "kind", "approval")),
+            ("waiting_at in (colour, sign)", lambda run: run.status == "halted"),
+            ("error contains 'timed out'", lambda run: "timed out" in self.errors[run.run_id]),
+            ("error_code = node.failed", lambda run: bool(self.errors[run.run_id])),
+            ("error is not set", lambda run: not self.errors[run.run_id]),
+            ("owner is set", lambda run: False),
+        ]
+
+    def _waits(self, run: RunInfo, name: str, value: str) -> bool:
+        return any(getattr(wait, name) == value for wait in self.waits[run.run_id])
+
+
+def _error(host: Host, run: RunInfo) -> str:
+    error = list(host.history(run.run_id))[-1].error if run.status == "failed" else None
+    return error.message if error is not None else ""
+
+
+def _drawn(draw: random.Random, shop: Shop, depth: int = 0) -> tuple[str, Callable[[RunInfo], bool]]:
+    kind = draw.random()
+    if depth == 3 or kind < 0.4:
+        return draw.choice(shop.conditions())
+    first, a = _drawn(draw, shop, depth + 1)
+    if kind < 0.55:
+        return f"not ({first})", lambda run: not a(run)
+    second, b = _drawn(draw, shop, depth + 1)
+    if kind < 0.8:
+        return f"({first}) and ({second})", lambda run: a(run) and b(run)
+    return f"({first}) or ({second})", lambda run: a(run) or b(run)
+
+
+def _all_pages(host: Host, where: str, limit: int) -> list[str]:
+    found: list[str] = []
+    before = None
+    while True:
+        page = host.runs(where=where, limit=limit, before=before)
+        assert len(page) <= limit
+        found += [run.run_id for run in page]
+        before = page.next
+        if before is None:
+            return found
+
+
+def test_every_query_finds_what_a_plain_listing_has_for_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(host)
+    assert {run.status.value for run in shop.runs} >= {
+        "completed",
+        "failed",
+        "halted",
+        "cancelled",
+        "running",
+    }
+    draw = random.Random(SEED)
+    for text, holds in [*shop.conditions(), *(_drawn(draw, shop) for _ in range(ROUNDS))]:
+        monkeypatch.setattr(everstep.runtime.operations.find, "EXAMINED", draw.choice([1, 3, 5000]))
+        wanted = [run.run_id for run in shop.runs if holds(run)]
+        assert _all_pages(host, text, draw.choice([1, 2, 100])) == wanted, text
+
+
+def test_arguments_and_a_query_both_hold(host: Host) -> None:
+    Shop(host)
+    found = host.runs(where="status = failed", flow="papers")
+    assert [run.run_id for run in found] == ["P3"]
+    assert host.runs(where="flow = orders", flow="papers") == []
+    assert [run.run_id for run in host.runs(where="priority = 1", status="failed")] == ["A4"]
+
+
+def test_pages_have_no_gaps_while_runs_come_and_change(host: Host) -> None:
+    Shop(host)
+    wanted = [run.run_id for run in host.runs(where="flow = orders")]
+    found: list[str] = []
+    before = None
+    for n in range(100):
+        page = host.runs(where="flow = orders", limit=2, before=before)
+        found += [run.run_id for run in page]
+        before = page.next
+        if before is None:
+            break
+        host.start(orders, {"n": n}, run_id=f"later-{n}")  # newer than where the listing is
+        if n == 1:
+            host.cancel("new-1")
+            host.retention.erase(found[-1])
+    assert found == wanted
+
+
+def test_a_query_that_cannot_be_read_names_its_place(host: Host) -> None:
+    with pytest.raises(BadRequest, match=r"no field 'customer', at character 20"):
+        host.runs(where="status = failed or customer = 7")
