@@ -1,6 +1,6 @@
 """A page that shows the words of an answer as they come, from a run that goes on without it.
 
-    pip install 'everstep[postgres]' fastapi uvicorn
+    pip install fastapi uvicorn
     uvicorn examples.tokens_page:app
 
 The run is driven in this process here; with workers, use `host.start` in `ask` and drive the flow with
@@ -15,10 +15,11 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from everstep import AsyncHost, Context, Flow, node
+from everstep.errors import RunNotFound
 
 ANSWER = "A run is a chain of checkpoints, and each is hashed onto the one before it."
 
@@ -54,7 +55,13 @@ async function ask(event) {
   answer.textContent = "";
   // A browser that loses the line asks again by itself, with the id of the last event that it saw.
   const source = new EventSource("/runs/" + run_id);
-  source.addEventListener("token", e => answer.textContent += JSON.parse(e.data).text);
+  let told_by = "";
+  source.addEventListener("token", e => {
+    const {text, attempt} = JSON.parse(e.data);
+    const by = e.lastEventId.split("~")[1].split(".")[0] + "/" + attempt;  // the epoch, and the attempt in it
+    if (by !== told_by) { answer.textContent = ""; told_by = by; }  // it begins anew
+    answer.textContent += text;
+  });
   source.addEventListener("gap", e => answer.textContent += " … ");
   source.addEventListener("end", e => { answer.textContent = JSON.parse(e.data).answer; source.close(); });
 }
@@ -90,8 +97,13 @@ async def ask(request: Request, question: str) -> dict[str, str]:
 @app.get("/runs/{run_id}")
 async def tokens(request: Request, run_id: str) -> Response:
     """Stream an answer as it comes, from the beginning or behind what the browser has seen."""
+    host = request.app.state.host
+    try:
+        await host.info(run_id)
+    except RunNotFound as error:
+        raise HTTPException(404, str(error)) from None
     return StreamingResponse(
-        _frames(request.app.state.host, run_id, request.headers.get("last-event-id")),
+        _frames(host, run_id, request.headers.get("last-event-id")),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

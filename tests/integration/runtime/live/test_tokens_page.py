@@ -63,3 +63,9 @@ def test_tokens_come_to_the_page_one_by_one_and_a_lost_line_goes_on_where_it_was
         assert end["data"]["answer"] == ANSWER
         assert "".join(seen).strip() == ANSWER, "each once, in order"
         assert first_three < time.monotonic() - began, "they came before the end"
+
+
+def test_the_page_of_a_run_that_is_not_there_is_not_found(address: str) -> None:
+    missing = httpx.get(f"{address}/runs/nope", timeout=30)
+    assert missing.status_code == 404
+    assert "there is no run 'nope'" in missing.json()["detail"]
