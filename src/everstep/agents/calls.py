@@ -13,9 +13,9 @@ from typing import Any, TypedDict
 from uuid import NAMESPACE_OID, uuid5
 
 from everstep.errors import BadRequest
-from everstep.graph.author.context import Context, Keep, OnChange
+from everstep.graph.author.context import Context, Keep, OnChange, UnitOptions
 from everstep.graph.author.waits import approval
-from everstep.model.durations import Span
+from everstep.model.durations import Span, seconds_of
 from everstep.model.outputs import ApprovalOutput
 from everstep.model.retry import Retry, RetryPreset
 from everstep.steps import MARKS
@@ -38,6 +38,24 @@ class StepOptions(TypedDict, total=False):
     effects: str
     on_change: OnChange
     keep: Keep
+
+
+def checked(options: StepOptions | None, what: str) -> StepOptions:
+    """Return options that steps can be made with; others are refused where they are given, not by a call."""
+    if options is None:
+        return StepOptions()
+    known = StepOptions.__annotations__
+    if not isinstance(options, Mapping) or options.keys() - known.keys():
+        raise BadRequest(f"{what} is {options!r:.80}.", fix=f"Give a dict with any of {', '.join(known)}.")
+    UnitOptions.of(**options)
+    return options
+
+
+def checked_span(timeout: Span | None) -> Span | None:
+    """Return how long waits may take, if that is a span of time."""
+    if timeout is not None:
+        seconds_of(timeout, "timeout")
+    return timeout
 
 
 class Calls:

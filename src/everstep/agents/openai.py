@@ -10,7 +10,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from everstep.agents.calls import Calls, Costs, StepOptions, approved, digest, missing
+from everstep.agents.calls import (
+    Calls,
+    Costs,
+    StepOptions,
+    approved,
+    checked,
+    checked_span,
+    digest,
+    missing,
+)
 from everstep.agents.openai_parts import DurableModel, DurableProvider, durable_server, durable_session
 from everstep.errors import BadRequest
 from everstep.graph.author.context import Context
@@ -72,10 +81,13 @@ class DurableRunner:
         `False` for a tool lets it run in the node itself. `timeout` is how long an approval may take. `costs`
         says what `ctx.spend` counts for a model call, given its usage.
         """
-        self._model = model or StepOptions()
-        self._tools = tools or StepOptions()
-        self._tool = dict(tool or {})
-        self._timeout = timeout
+        self._model = checked(model, "model")
+        self._tools = checked(tools, "tools")
+        self._tool = {
+            name: own if own is False else checked(own, f"tool {name!r}")
+            for name, own in (tool or {}).items()
+        }
+        self._timeout = checked_span(timeout)
         self.costs = costs
 
     async def run(

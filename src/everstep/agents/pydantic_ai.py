@@ -15,6 +15,8 @@ from everstep.agents.calls import (
     Costs,
     StepOptions,
     approved,
+    checked,
+    checked_span,
     digest,
     is_in_order,
     missing,
@@ -105,10 +107,10 @@ class EverstepDurability(BaseDurabilityCapability[AgentDepsT]):
         what `ctx.spend` counts for a model call, given its `RequestUsage`.
         """
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
-        self._model_options = model or StepOptions()
-        self._tool_options = tools or StepOptions()
+        self._model_options = checked(model, "model")
+        self._tool_options = checked(tools, "tools")
         self._waits = waits
-        self._timeout = timeout
+        self._timeout = checked_span(timeout)
         self._costs = costs
         self._begun = count()
         self._given: ContextVar[tuple[str, bool]] = ContextVar("everstep_run_id", default=("", False))

@@ -186,6 +186,24 @@ def nothing() -> str:
     return "nothing"
 
 
+@pytest.mark.parametrize("made", [EverstepDurability, DurableRunner])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": {"retri": 3}}, "model is {'retri': 3}. Give a dict with any of retry, timeout"),
+        ({"tools": 5}, "tools is 5. Give a dict"),
+        ({"model": {"timeout": "soon"}}, "the timeout of a step is 'soon', which is no span of time"),
+        ({"timeout": "soon"}, "timeout is 'soon', which is no span of time"),
+    ],
+)
+def test_options_that_no_step_has_are_refused_where_they_are_given(
+    made: Callable[..., Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        made(**options)
+    assert said in str(refused.value)
+
+
 def test_tool_that_acts_here_and_is_no_function_is_refused(host: Host) -> None:
     shell = LocalShellTool(executor=lambda request: "")
     agent = OpenAIAgent[Any](name="a", model=ScriptedModel([[assistant_message("x")]]), tools=[shell])

@@ -251,6 +251,11 @@ def event(
     """
     event = event or name
     arguments = _arguments(name, {k: v for k, v in locals().items() if k != "match"})
+    if not isinstance(match, Mapping | None):
+        raise BadRequest(
+            f"{name!r} matches {match!r:.60}.",
+            fix='Give fields of the event and the values they must equal: match={"order": "order_id"}.',
+        )
     for field_name, v in (match or {}).items():
         if not isinstance(field_name, str) or not field_name:
             raise BadRequest(f"{name!r} matches the field {field_name!r}.", fix="Name a field of the event.")

@@ -96,6 +96,11 @@ def test_a_scalar_of_a_class_of_its_own_is_what_it_is_in_json(given: Any, plain:
     assert fields_of(said) == wanted_by("paid", {"order": given}).hashes
 
 
+def test_a_match_that_names_no_fields_is_refused() -> None:
+    with pytest.raises(BadRequest, match=r"'paid' matches 'order'\. Give fields of the event"):
+        wait.event("paid", match="order")  # type: ignore[arg-type]  # on purpose
+
+
 def test_such_a_wait_is_not_answered(host: Host) -> None:
     host.run(shop, {"number": 1}, run_id="r")
     with pytest.raises(BadRequest, match="waits for the event 'paid', which is not answered"):
