@@ -181,6 +181,14 @@ class Midway:
             written.result()
         return Spent()
 
+    def buffer(self, record: Record) -> None:
+        """Record something on the loop's thread that is written with what comes next.
+
+        A thread may be writing, of a sync node that holds the loop up or of the drive.
+        """
+        with self._late.lock:
+            record()
+
     def _future(self) -> Future[None]:
         written: Future[None] = Future()
         self._waiting[written] = None

@@ -346,7 +346,7 @@ class Units:
             return None
 
         if self._midway.is_on_loop:
-            record()
+            self._midway.buffer(record)
         else:
             self._midway.write(self._call, record)
         return value

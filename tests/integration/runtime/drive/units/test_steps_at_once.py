@@ -13,6 +13,7 @@ import pytest
 
 from everstep import AsyncContext, Context, Flow, Host, Retry, node
 from tests.integration.runtime.drive.durable_calls import calls_of, die, error_of
+from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.stores("sqlite")
 FAST, SLOW = 0.01, 0.05
@@ -198,3 +199,26 @@ def test_threads_that_ask_for_one_name_at_once_need_keys(host: Host) -> None:
     said = error_of(host.run(Flow("agents", [agent]), run_id="r"))
     assert "while it is under way" in said
     assert len(calls_of(host)) == 1
+
+
+def test_threads_and_the_node_itself_may_record_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    space_keyframes(monkeypatch, lambda: 1)
+
+    @node(output="found")
+    def agent(ctx: Context) -> int:
+        def ask(thread: int) -> None:
+            for number in range(40):
+                ctx.step("look", str, number, key=[thread, number])
+
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(ask, thread) for thread in range(4)]
+            while not all(one.done() for one in asked):
+                ctx.now()
+                time.sleep(0)
+        for one in asked:
+            one.result()
+        return len(asked)
+
+    host.run(Flow("agents", [agent]), run_id="r")
+    [found] = host.storage.verify("r")
+    assert found.flaws == ()
