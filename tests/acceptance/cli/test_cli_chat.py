@@ -178,6 +178,19 @@ def test_a_turn_that_was_killed_is_finished_when_the_conversation_goes_on(tmp_pa
     assert replies(tmp_path, "A") == ["shout@1", "shout@2"]
 
 
+def test_a_run_that_speaks_first_says_why(tmp_path: Path) -> None:
+    chat(tmp_path, "chat", "--run-id", "A17")
+    with Host(f"sqlite:///{tmp_path}/.everstep/runs.db") as host:
+        host.send("A17", "message", "hello")
+    terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A17")
+    terminal.read("> ")
+    terminal.type("\x04")
+    assert terminal.wait() == 0, terminal.shown
+    said = ["Ctrl-D leaves", "the last turn was not finished; it goes on", "you said hello", "> "]
+    places = [terminal.shown.index(words) for words in said]
+    assert places == sorted(places), terminal.shown
+
+
 def test_ctrl_c_stops_a_turn_an_empty_line_goes_on_and_ctrl_d_leaves(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A")
     terminal.read("> ")

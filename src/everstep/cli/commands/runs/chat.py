@@ -292,8 +292,12 @@ class Talk:
             return
         self._is_greeted = True
         self._screen.note(f"run {self._run_id}: Ctrl-C stops a turn, Ctrl-D leaves")
-        if self._status is Status.RUNNING:
+        if self._status is Status.RUNNING or self._is_unheard():
             self._screen.note("the last turn was not finished; it goes on")
+
+    def _is_unheard(self) -> bool:
+        """True if something was said that the run has not taken, as a process died or was not there."""
+        return any(signal.name == self._signal for signal in self._host.inbox(self._run_id))
 
     def _empty(self) -> dict[str, Any]:
         """Return what values that take in signals begin with."""
