@@ -190,7 +190,8 @@ class RunReader:
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
-        folded = await self.rehydrate(row, await self.plan(row))
+        # Another process may have gone on since the row was read: what it says of its end is meant.
+        folded = await self.rehydrate(row, await self.plan(row), at=row.checkpoints)
         if folded.status is not row.status:
             raise StateCorrupted(
                 f"run {row.run_id!r} is {row.status.value}, but its records end with {folded.status.value}.",

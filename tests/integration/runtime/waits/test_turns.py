@@ -325,6 +325,18 @@ def test_an_answer_that_came_second_is_refused(host: Host, gate: Gate) -> None:
     assert set(said) == {one for one in results if one != "refused"}
 
 
+def test_a_run_that_another_process_goes_on_with_is_told_as_it_stood(url: str) -> None:
+    async def look() -> None:
+        async with AsyncHost(url) as host:
+            await host.run(chat, run_id="r")
+            before = await host._runs.reader.row("r")
+            await host.send("r", "message", "bye", drive=chat)
+            told = await host._runs.reader.recorded(before)
+            assert (told.status, (await host.info("r")).status) == (Status.HALTED, Status.COMPLETED)
+
+    asyncio.run(look())
+
+
 def test_a_turn_whose_task_is_cancelled_leaves_a_run_that_goes_on(url: str) -> None:
     begun: list[str] = []
 
