@@ -37,8 +37,12 @@ class DriveInbox:
         self._seen = self._services.store.changes()  # before it looks: what comes meanwhile counts
         values: dict[str, list[Any]] = {}
         taken = []
-        for row, message in await untaken(self._services, self._run.run_id):
-            if row.name in self._reducers and journal.claim(row.signal_id):
+        came = await untaken(self._services, self._run.run_id)
+        held = self._held()
+        for row, message in came:
+            if row.name in held:
+                self._seen = None
+            elif row.name in self._reducers and journal.claim(row.signal_id):
                 values.setdefault(row.name, []).append(message.value)
                 taken.append(row.signal_id)
         if not taken:
@@ -53,6 +57,14 @@ class DriveInbox:
         writes = tuple(draft.written for draft in drafts)
         journal.add(StepRecord(path=INBOX, writes=writes, started_at=now, ended_at=now), tuple(drafts))
         journal.taken += taken
+
+    def _held(self) -> set[str]:
+        """Return the values that effects were given which may be made again: then they get the same."""
+        state = self._run.state
+        nodes = state.plan.nodes
+        begun = [i for i in state.due if i in state.begun or i in state.running or state.attempts[i]]
+        read = {p.source for i in begun if nodes[i].is_effectful for p in nodes[i].params}
+        return read & self._reducers.keys()
 
     async def _drafted(self, values: dict[str, list[Any]]) -> list[Slot]:
         """Return what the values of the flow become with what came for each."""

@@ -308,13 +308,17 @@ class Drive:
             self._awaiting = None
 
     async def _take_signals(self, inbox: DriveInbox) -> None:
+        """Take what came, for as long as this drive waits for a store: what was done is not dropped."""
+        self._awaiting = asyncio.current_task()
         try:
-            await inbox.take()
+            await (inbox.take() if self._journal.outbox is not None else self._journal.persist(inbox.take))
         except StoreError:
             if self._journal.outbox is None:
                 raise
         except EverstepError as error:  # what was sent does not fit the value that it is for
             self._fail(error)
+        finally:
+            self._awaiting = None
 
     async def _until_readable(self, unread: ValueOutOfReach) -> None:
         """Wait for a value as long as this drive waits for a store, then give up, and keep what was done."""

@@ -189,7 +189,8 @@ class Preparer:
                 cursor = begin_stream(call)
             except ValueOutOfReach as error:
                 call.error = error
-        if node.announces and call.error is None and not scope.is_hidden:
+        is_announced = node.announces or self._may_change_meanwhile(scope, node)
+        if is_announced and call.error is None and not scope.is_hidden:
             await self._announce(call, is_unknown=is_unknown)
             if call.stream is not None and (call.error is not None or not call.node.goes_on):
                 cursor = call.stream = None
@@ -202,6 +203,13 @@ class Preparer:
                 self._opening = self._run.services.system.lock()
             call.opens = self
         return call
+
+    def _may_change_meanwhile(self, scope: Scope, node: Node) -> bool:
+        """True of an effect that reads what signals are taken into: the next owner waits for it with them."""
+        inbox = self._run.flow.inbox
+        if not inbox or scope.parent is not None or not node.is_effectful:
+            return False
+        return any(p.source in inbox for p in node.params)
 
     async def _announce(self, call: Call, *, is_unknown: bool) -> None:
         """Buffer that a call is about to be made. If one was, and never reported, see what became of it."""

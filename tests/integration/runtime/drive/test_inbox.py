@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, AsyncContext, Context, Flow, Host, Node, Status, node, parallel, route, wait
+from everstep import END, AsyncContext, Context, Flow, Host, Node, Retry, Status, node, parallel, route, wait
 from everstep.errors import BadRequest
 from everstep.inbox import add, append, replace
 
@@ -166,3 +166,53 @@ def test_many_large_signals_are_kept_as_an_artifact_before_a_record_names_them(
     assert host.resume("r", flow)["sizes"] == [200_000] * 3
     assert lives == [3, 3] and host.inbox("r") == []
     assert host.storage.verify("r")[0].is_sound
+
+
+# -- effects that may be made again -----------------------------------------------------------------------
+
+
+def test_an_effect_that_was_begun_is_made_again_with_what_it_had(host: Host) -> None:
+    """What came in between was taken first, so that it was repeated with the same key and other inputs."""
+    made: list[list[int]] = []
+
+    @node(output="sent", effects="effectful", idempotency_key="auto")
+    def send(notes: list[int]) -> int:
+        made.append(list(notes))
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        return len(notes)
+
+    @node(output="end")
+    def close(sent: int, notes: list[int]) -> list[Any]:
+        return [sent, notes]
+
+    flow = Flow("f", [send, close], inbox={"notes": append}, durability="strong")
+    host.start(flow, {"notes": [1]}, run_id="r")
+    host.send("r", "notes", 2)
+    with pytest.raises(KeyboardInterrupt):
+        host.resume("r", flow)
+    host.send("r", "notes", 3)
+    assert host.resume("r", flow)["end"] == [2, [1, 2, 3]]
+    assert made == [[1, 2], [1, 2]]
+
+
+@pytest.mark.stores("sqlite")
+def test_another_attempt_at_an_effect_has_what_the_first_had(host: Host, url: str) -> None:
+    made: list[list[int]] = []
+
+    @node(output="sent", effects="effectful", idempotency_key="auto", retry=Retry(1, first=0))
+    def send(notes: list[int], ctx: Context) -> int:
+        made.append(list(notes))
+        if ctx.attempt == 1:
+            with Host(url) as other:
+                other.send("r", "notes", 2)
+            raise ConnectionError("try again")
+        return len(notes)
+
+    @node(output="end")
+    def close(sent: int, notes: list[int]) -> list[Any]:
+        return [sent, notes]
+
+    flow = Flow("f", [send, close], inbox={"notes": append}, durability="strong")
+    assert host.run(flow, {"notes": [1]}, run_id="r")["end"] == [1, [1, 2]]
+    assert made == [[1], [1]]

@@ -291,22 +291,30 @@ class Units:
     async def _take_soon(self, unit: Asked, found: UnitAt | None, name: str) -> Any:
         if found is not None:
             return await self._replayed_in_order(unit, found)
-        with self._taking(unit, await untaken(self._services, self._journal.run_id, name)) as taking:
+        with self._taking(unit, await self._look(name)) as taking:
             await self._put_aside(taking.draft)
             await self._midway.write(self._call, taking.record)
         return taking.values
 
-    def _look_blocking(self, name: str) -> list[tuple[SignalRow, Message]]:
-        look = partial(untaken, self._services, self._journal.run_id, name)
+    async def _look(self, name: str) -> list[tuple[SignalRow, Message]]:
+        """Return what is in the inbox. An outage is waited out, and is no failure of the node."""
+        try:
+            return await self._journal.persist(
+                partial(untaken, self._services, self._journal.run_id, name), at_stake=False
+            )
+        except StoreUnavailable as error:
+            self._midway.gave_up = error
+            raise
 
+    def _look_blocking(self, name: str) -> list[tuple[SignalRow, Message]]:
         def elsewhere() -> list[tuple[SignalRow, Message]]:
             with self._services.system.runner() as runner:
-                return runner.run(look())
+                return runner.run(self._look(name))
 
         if self._midway.is_on_loop:  # which this thread holds up: another has to ask
             asked: Future[Any] = self._services.pool.submit_apart(elsewhere)
         else:
-            asked = asyncio.run_coroutine_threadsafe(look(), self._midway.run.loop)
+            asked = asyncio.run_coroutine_threadsafe(self._look(name), self._midway.run.loop)
         self._services.system.wait_for([asked])
         found: list[tuple[SignalRow, Message]] = asked.result()
         return found
