@@ -6,7 +6,7 @@ They are asked of what the ledger saw and what the store keeps; none of them kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
@@ -21,7 +21,8 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import INBOX, RESULT, CheckpointRecord, Counters, SerializedState, StepRecord
-from everstep.model.waits import SettledBy, SignalRow, WaitRow, WaitStatus
+from everstep.model.waits import EVENT_KIND, SettledBy, SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, EventStore
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
@@ -63,6 +64,7 @@ INVARIANTS: Mapping[str, str] = {
     "attempts": "failed attempts count on across crashes",
     "waits": "a wait is settled once, and from its due time on only by the clock",
     "signals": "no signal is lost, none is taken twice, and what takes it is in the chain",
+    "events": "an event settles each wait that is for it, and no node of a run has one twice",
     "budgets": "what was spent is on record, to the cent and once",
     "leases": "no lease is left behind",
     "fold": "the records fold to what the process had in memory",
@@ -87,6 +89,8 @@ class Kept:
         self.flaws: list[str] = []
         self.waits: list[WaitRow] = []
         self.signals: list[SignalRow] = []
+        self.had: list[tuple[str, str]] = []
+        """Which events its nodes had, as paths and ids."""
 
     def take(self, records: list[CheckpointRecord]) -> None:
         """Have these records."""
@@ -185,6 +189,8 @@ class Reader:
         kept.waits = await self._waits(row) if own.waits is None else own.waits
         if self._store.capabilities.has_inbox:
             kept.signals = await all_signals(self._store, row.run_id)
+        if self._store.capabilities.has_events and any(wait.kind == EVENT_KIND for wait in kept.waits):
+            kept.had = await cast(EventStore, self._store).had_events(row.run_id)
         return kept
 
     async def _records(self, row: RunRow, own: Examined) -> list[CheckpointRecord]:
@@ -298,6 +304,7 @@ class Judge:
             yield from self.progress(kept)
             yield from self.waits(kept)
             yield from self.signals(kept)
+            yield from self.events(kept)
             yield from self.attempts(kept)
             yield from self.abandoned(kept)
         yield from self.steps_once()
@@ -373,6 +380,28 @@ class Judge:
             if signal.taken_at not in kept.ids:
                 at = f"{run_id}@{signal.taken_at}"
                 yield Broken("signals", f"signal {signal.signal_id!r} was taken by {at}, which is not there.")
+        for signal in kept.signals:
+            named = self.ledger.took.get((run_id, signal.signal_id), [])
+            if len(named) > 1:
+                said = f"signal {signal.signal_id!r} of run {run_id!r} is taken by checkpoints {named}."
+                yield Broken("signals", said)
+            elif named and signal.taken_at is None:
+                said = (
+                    f"signal {signal.signal_id!r} of run {run_id!r} is in checkpoint {named[0]}, and unread."
+                )
+                yield Broken("signals", said)
+
+    def events(self, kept: Kept) -> Iterator[Broken]:
+        run_id = kept.row.run_id
+        for path, event_id in {one for one in kept.had if kept.had.count(one) > 1}:
+            yield Broken("events", f"{path} of run {run_id!r} has event {event_id!r} twice.")
+        missed = [(event_id, wait) for event_id, wait in self.ledger.missed if wait.run_id == run_id]
+        for event in self.ledger.published.values():
+            if event.expires_at is not None:
+                missed += [(event.event_id, wait) for wait in waits_for(event, kept.waits, kept.had)]
+        for event_id, wait in missed:
+            said = f"{wait.path} of run {run_id!r} is open, though event {event_id!r} is for it."
+            yield Broken("events", said)
 
     def steps_once(self) -> Iterator[Broken]:
         recorded = self._recorded
@@ -577,6 +606,16 @@ class Judge:
                     s.asks for s in (*said.starts, *said.pending) if s.path == body.path
                 ):
                     yield Broken("explain", f"{body.path} was made twice, and was not said to be able to.")
+
+
+def waits_for(
+    event: EventRow, waits: Iterable[WaitRow], had: Collection[tuple[str, str]]
+) -> Iterator[WaitRow]:
+    """Yield the open waits that an event is for, unless their nodes had it."""
+    for wait in waits:
+        is_for_it = wait.status is WaitStatus.OPEN and wait.topic is not None and event.meets(wait.topic)
+        if is_for_it and (wait.path, event.event_id) not in had:
+            yield wait
 
 
 def is_call(path: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
+from everstep.ports.events import EventRow
 from everstep.ports.store import Commit, TakenUp, Verdict
 from everstep.runtime.drive.context import RunContext
 from everstep.testing.simulation.faults import TOLD, Fault, Taken
@@ -119,9 +120,15 @@ class Ledger:
         self.released: list[tuple[str, int]] = []
         """Which process gave a lease back, and when."""
         self.settled: list[str] = []
+        """The waits that got an answer, each as often as one was taken."""
         self.sent: list[tuple[str, str]] = []
         """Signals that the store took in: the run and the id of each."""
-        """The waits that got an answer, each as often as one was taken."""
+        self.took: dict[tuple[str, str], list[int]] = {}
+        """Signals, and the checkpoints of their run that say that they take them."""
+        self.published: dict[str, EventRow] = {}
+        """Events by their ids, each once who published it heard that this is done."""
+        self.missed: list[tuple[str, WaitRow]] = []
+        """Events, and waits that they should have settled, as who published them saw."""
         self.spends: list[Spent] = []
         self.spooled: list[tuple[str, str]] = []
         """What was kept on a machine, as the store could not take it: runs and ids of checkpoints."""
@@ -200,6 +207,8 @@ class Ledger:
             if (commit.run_id, commit.sequence) not in self.puts:
                 # One that is there already is accepted once more, whichever process has the run by now.
                 process.hears(commit.run_id, commit.epoch, has_it=True)
+                for signal_id in commit.taken:
+                    self.took.setdefault((commit.run_id, signal_id), []).append(commit.sequence)
             self.puts.setdefault((commit.run_id, commit.sequence), order)
             self.accepted[commit.run_id, commit.sequence, commit.checkpoint_id] = None
         elif verdict in (Verdict.FENCED, Verdict.MOVED):
