@@ -99,6 +99,11 @@ def _class_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+def spelled_out(text: str) -> str:
+    """Return text that has a form in UTF-8: what has none, half of a character, is written as an escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def safe_repr(value: object) -> str:
     """Return `repr(value)`, or what kept it from being made."""
     try:

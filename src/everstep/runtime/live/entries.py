@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from everstep.codec.chain import Codecs
-from everstep.codec.plain_json import jsonable
+from everstep.codec.plain_json import jsonable, spelled_out
 from everstep.errors import StateCorrupted
 from everstep.ports.live import LiveBatch
 from everstep.runtime.live.bodies import Bound
@@ -34,11 +34,26 @@ _decode = msgspec.json.Decoder(list[LiveEntry]).decode
 
 def entry_bytes(entry: LiveEntry) -> bytes:
     """Return one entry as JSON, whatever its data are."""
-    body = _encode(_plain(entry, jsonable(entry.data)))
+    data = jsonable(entry.data)
+    try:
+        body = _encode(_plain(entry, data))
+    except UnicodeEncodeError:
+        body = _encode(_plain(entry, _as_text(data)))
     if len(body) <= MOST_BYTES:
         return body
     named = {key: entry.data[key] for key in ("name",) if isinstance(entry.data.get(key), str)}
-    return _encode(_plain(entry, {**named, "omitted": len(body)}))
+    return _encode(_plain(entry, {**_as_text(named), "omitted": len(body)}))
+
+
+def _as_text(data: Any) -> Any:
+    """Return data of JSON with halves of characters spelled out, such as those in the name of a file."""
+    if isinstance(data, str):
+        return spelled_out(data)
+    if isinstance(data, list):
+        return [_as_text(one) for one in data]
+    if isinstance(data, dict):
+        return {_as_text(name): _as_text(one) for name, one in data.items()}
+    return data
 
 
 def _plain(entry: LiveEntry, data: Any) -> LiveEntry:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from everstep.codec.plain_json import spelled_out
 from everstep.model.bundles import SECRETS
 from everstep.ports.system import Lock
 
 HALF = 32 * 1024
 """How many bytes of the head are kept, and of the tail."""
 _TOKEN = re.compile(r"et_[A-Za-z0-9_-]{16,}")
-_WORDS = "|".join(re.escape(pattern.strip("*")) for pattern in SECRETS)
+_WORDS = "|".join(pattern.strip("*").replace("_", "[_-]") for pattern in SECRETS)
 _SECRET = re.compile(
-    rf"""(?ix) ( (?:{_WORDS}) [\w.-]{{0,64}} ["']? \s* [=:]+ \s* (?: (?:bearer|basic) \s+ )? )
-         ( "[^"]*" | '[^']*' | [^\s,;&)\]}}]+ )"""
+    rf"""(?ix) ( (?:{_WORDS}) [\w.-]{{0,64}} \\{{0,3}} ["']? \s* [=:]+ \s* (?: (?:bearer|basic) \s+ )? )
+         ( "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&)\]}}]+ )"""
 )
 # What stands before the word is not part of it, and what follows is bounded: a line of one long word, as a
 # picture in base64 is, would else be looked through again from each of its letters.
@@ -49,7 +50,7 @@ class LogText:
     def add(self, text: str) -> None:
         """Take what was written."""
         with self._lock:
-            *lines, self._open = (self._open + text).split("\n")
+            *lines, self._open = (self._open + spelled_out(text)).split("\n")
             for line in lines:
                 self._take(f"{without_secrets(line)}\n")
             if len(self._open) > HALF:
@@ -57,25 +58,34 @@ class LogText:
                 self._open = ""
 
     def _take(self, line: str) -> None:
-        size = len(line.encode("utf-8", "replace"))
+        size = len(line.encode())
         if not self._tail and self._head_bytes + size <= HALF:
             self._head.append(line)
             self._head_bytes += size
             return
-        if size > HALF:
-            cut = line.encode("utf-8", "replace")[-HALF:].decode("utf-8", "ignore")
-            self._omitted += size - len(cut.encode())
-            line, size = cut, len(cut.encode())
+        line, cut = _end_of(line)
+        self._omitted += cut
         self._tail.append(line)
-        self._tail_bytes += size
+        self._tail_bytes += size - cut
         while self._tail_bytes > HALF:
-            gone = len(self._tail.popleft().encode("utf-8", "replace"))
+            gone = len(self._tail.popleft().encode())
             self._tail_bytes -= gone
             self._omitted += gone
 
     def kept(self) -> tuple[str, int, str]:
         """Return the head, how many bytes are left out behind it, and the tail."""
         with self._lock:
-            head, tail = "".join(self._head), "".join(self._tail)
-            last = without_secrets(self._open)
-            return (head, self._omitted, tail + last) if tail else (head + last, 0, "")
+            head, last = "".join(self._head), without_secrets(self._open)
+            if not self._tail and self._head_bytes + len(last.encode()) <= HALF:
+                return head + last, 0, ""
+            tail, cut = _end_of("".join(self._tail) + last)
+            return head, self._omitted + cut, tail
+
+
+def _end_of(text: str) -> tuple[str, int]:
+    """Return as much of the end of a text as is kept of a tail, and how many bytes that leaves out."""
+    data = text.encode()
+    if len(data) <= HALF:
+        return text, 0
+    end = data[-HALF:].decode("utf-8", "ignore")
+    return end, len(data) - len(end.encode())

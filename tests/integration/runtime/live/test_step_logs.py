@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from everstep import Context, Flow, Host, KeyRing, Retry, node
-from everstep.runtime.live.log_text import HALF, without_secrets
+from everstep.runtime.live.log_text import HALF, LogText, without_secrets
 from everstep.wait import Wait
 
 pytestmark = pytest.mark.servers
@@ -197,6 +197,28 @@ def test_of_a_long_log_head_and_tail_are_kept(host: Host) -> None:
     assert f"… {kept.omitted:,} bytes left out …" in lines
 
 
+@pytest.mark.parametrize("before", [0, 5000])
+def test_a_line_that_has_not_ended_counts_in_bytes_too(host: Host, before: int) -> None:
+    @node
+    def talks(n: int) -> int:
+        for _ in range(n):
+            print("x" * 30)
+        print("\N{SNOWMAN}" * (HALF - 1) + "!", end="")
+        return n
+
+    host.run(Flow("talking", [talks], logs=True), {"n": before}, run_id="A1").raise_for_status()
+    [kept] = host.debug.logs("A1")
+    assert len(kept.text.encode()) < 2 * HALF + 200
+    assert kept.text.endswith("\N{SNOWMAN}!")
+    assert kept.omitted + len(kept.text.encode()) > before * 31 + 3 * HALF - 200
+
+
+def test_half_a_character_is_spelled_out() -> None:
+    text = LogText(threading.Lock())
+    text.add("found caf\udce9\n")
+    assert text.kept() == ("found caf\\udce9\n", 0, "")
+
+
 def test_secrets_are_left_out_and_what_is_kept_is_encrypted_like_values(url: str) -> None:
     @node
     def leaks(n: int) -> int:
@@ -222,6 +244,9 @@ def test_secrets_are_left_out_and_what_is_kept_is_encrypted_like_values(url: str
         ("DB_PASSWORD: 's3 cret' ok", "DB_PASSWORD: … ok"),
         ("used 12 tokens, cost=3", "used 12 tokens, cost=3"),
         ("see et_abcdefghijklmnopqrstu", "see et_…"),
+        ("X-Api-Key: abc", "X-Api-Key: …"),
+        ('{"password": "a\\"b c"}', '{"password": …}'),
+        ('"{\\"password\\": \\"abc\\"}"', '"{\\"password\\": …}"'),
     ],
 )
 @pytest.mark.stores("memory")

@@ -154,6 +154,17 @@ def test_nothing_is_written_unless_a_flow_asks_for_it(host: Host) -> None:
     assert told(list(host.follow("A1"))) == []
 
 
+def test_half_a_character_is_spelled_out_for_followers_and_fails_no_node(host: Host) -> None:
+    @node
+    def find(n: int, ctx: Context) -> int:
+        ctx.emit("found", file="caf\udce9", sizes={"caf\udce9": [n, "\ud800"]})
+        return n
+
+    host.run(Flow("finding", [find], streams=True), {"n": 1}, run_id="A1").raise_for_status()
+    [found] = told(list(host.follow("A1")))
+    assert found == ("found", {"file": "caf\\udce9", "sizes": {"caf\\udce9": [1, "\\ud800"]}})
+
+
 def test_what_is_emitted_is_not_in_the_chain(host: Host) -> None:
     host.run(streaming, {"n": 3}, run_id="A1")
     host.run(quiet, {"n": 3}, run_id="A2")
