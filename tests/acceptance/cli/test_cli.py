@@ -380,7 +380,7 @@ def test_store_may_be_a_plain_path_and_stand_before_the_command(everstep: Everst
     assert none.returncode == 0
     assert none.stdout.startswith("no runs yet: there is no .everstep/runs.db here.")
     assert "everstep runs --store 'my runs.db'" in none.stdout
-    assert parsed(everstep("runs", "--json")) == {"runs": []}
+    assert parsed(everstep("runs", "--json")) == {"runs": [], "next": None}
     assert "--store" in everstep("log", "f1").stderr
 
 
