@@ -74,6 +74,16 @@ def plain_bytes(value: object) -> bytes | None:
         return None
 
 
+def ordered_bytes(value: object) -> bytes | None:
+    """Return the same bytes for equal plain values, whatever the order of their keys; none for any other."""
+    if not _has_plain_types(value):
+        return None
+    try:
+        return _SORTED.encode(value)
+    except (OverflowError, ValueError, RecursionError):
+        return None
+
+
 class Values:
     """Turns values into bytes and back, with the serializers that the user registered."""
 

@@ -718,6 +718,27 @@ def test_what_is_the_same_or_cannot_be_stored_is_no_difference(
     assert not [s for s in steps_of(host) if s.unit and s.unit.changed]
 
 
+def test_the_order_of_names_is_no_difference(world: World, host: Host) -> None:
+    given = [("b", 1), ("a", {"d": 1, "c": 2})]
+
+    def get(*args: Any, **kwargs: Any) -> int:
+        world.calls.append("get")
+        return len(kwargs)
+
+    def body(ctx: Context) -> Steps:
+        yield ask("get", world.fn(get), dict(given), **dict(given), on_change="again")
+        yield ask("keyed", world.fn(get), key=dict(given))
+        yield world.ask("end", "end")
+
+    flow = world.flow(body)
+    world.dies_at = {"end"}
+    die(host, flow)
+    world.dies_at = set()
+    given = [("a", {"c": 2, "d": 1}), ("b", 1)]
+    assert host.run(flow, run_id="r").status == "completed"
+    assert world.calls == ["get", "get", "end", "end"]
+
+
 def test_calls_that_the_last_attempt_did_not_ask_for_are_listed_in_its_step(world: World, host: Host) -> None:
     asks = ["a", "b", "c"]
 

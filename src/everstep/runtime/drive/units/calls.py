@@ -23,7 +23,7 @@ import msgspec
 
 from everstep.codec.notes import Message
 from everstep.codec.tags import WHAT_TO_DO
-from everstep.codec.values import plain_bytes
+from everstep.codec.values import ordered_bytes
 from everstep.engine import decide
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
@@ -827,7 +827,7 @@ class Units:
         )
 
     def _digest_of(self, value: object) -> bytes:
-        data = plain_bytes(value)
+        data = ordered_bytes(value)
         if data is None:
             try:
                 data = self._services.values.canonical(value)
@@ -842,7 +842,7 @@ class Units:
         """Return a digest of the arguments that can be stored; empty if there are none."""
         if not args and not kwargs:
             return b""
-        data = plain_bytes([*args, kwargs])
+        data = ordered_bytes([*args, kwargs])
         if data is None:
             data = self._storable_bytes(args, kwargs)
         return blake2b(data, digest_size=_DIGEST).digest()
