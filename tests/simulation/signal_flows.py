@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from everstep import END, AsyncContext, Context, chain, node, parallel, route, wait
+from everstep import END, AsyncContext, Context, Node, chain, node, parallel, route, wait
 from everstep.graph.author.flow import Flow
 from everstep.inbox import append
 from tests.simulation.fleet_flows import effect, flow
@@ -57,12 +57,13 @@ def midway() -> Flow:
 
 
 def shares() -> Flow:
-    """Two nodes beside each other take the same notes, one of them in two calls at once."""
+    """Nodes beside each other take the same notes."""
 
-    @node(output="left")
-    def one(rested: Any, ctx: Context) -> list[str]:
+    def take(rested: Any, ctx: Context) -> list[str]:
         notes: list[str] = ctx.inbox("notes")
         return ctx.step("keep", list, notes)
+
+    one, two = (Node(take, name=name, output=name) for name in ("left", "middle"))
 
     @node(output="right")
     async def other(rested: Any, ctx: AsyncContext) -> list[str]:
@@ -71,8 +72,8 @@ def shares() -> Flow:
 
     begin = effect("begin", ["x"], "begun", lambda x: x + 1)
     rest = wait.timer("rest", duration=3, payload="begun", output="rested")
-    end = effect("end", ["left", "right"], "told", lambda left, right: [*left, *right])
-    return flow("shares", [chain(begin, rest, parallel(one, other), end)], "strong")
+    end = effect("end", ["left", "middle", "right"], "told", lambda **given: [*given.values()])
+    return flow("shares", [chain(begin, rest, parallel(one, two, other), end)], "strong")
 
 
 def pays() -> Flow:
@@ -109,7 +110,7 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     "listens": ("got",),
     "reads": ("notes",),
     "midway": ("told",),
-    "shares": ("left", "right"),
+    "shares": ("left", "middle", "right"),
 }
 """The values of each flow that have what was sent to it, in order."""
 NAMES: Mapping[str, tuple[str, ...]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import chain
 
 import pytest
 
@@ -14,6 +15,7 @@ from everstep import Context
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import parse
 from everstep.testing.simulation.simulating import check
+from tests.simulation.planted.signals import PLANTS
 from tests.simulation.signalling import SignalTrial, script
 from tests.simulation.test_fleet import KINDS, SKEWS
 
@@ -49,6 +51,29 @@ def test_no_signal_and_no_event_is_lost_or_taken_twice_whatever_goes_wrong(store
             tried += explorer.counts
     print(f"{tried.pop('schedules')} schedules of a fleet on a {store} store, with {dict(tried)}")
     assert len(tried) >= len(KINDS[store]) - 3  # what goes wrong is not always the same
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    plant = PLANTS[name]
+    with plant.make():
+        explorer = Explorer(SignalTrial(plant.plan, is_remote=True), kinds=plant.kinds)
+        single = (taken for taken in explorer.single_faults() if taken.label.startswith(plant.at))
+        schedules = chain([explorer.whole], map(explorer.try_fault, single))
+        try:
+            broken = next((tried.broken for tried in schedules if tried.broken), ())
+        finally:
+            explorer.close()
+    assert {it.invariant for it in broken} == {plant.breaks}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_nothing_is_found_where_nothing_is_planted(name: str) -> None:
+    explorer = Explorer(SignalTrial(PLANTS[name].plan, is_remote=True))
+    try:
+        check(explorer, explorer.whole)
+    finally:
+        explorer.close()
 
 
 # -- schedules that once went wrong -----------------------------------------------------------------------
