@@ -189,7 +189,7 @@ class Preparer:
                 cursor = begin_stream(call)
             except ValueOutOfReach as error:
                 call.error = error
-        is_announced = node.announces or self._may_change_meanwhile(scope, node)
+        is_announced = node.announces or (self._run.flow.inbox and self._may_change_meanwhile(scope, node))
         if is_announced and call.error is None and not scope.is_hidden:
             await self._announce(call, is_unknown=is_unknown)
             if call.stream is not None and (call.error is not None or not call.node.goes_on):
@@ -207,7 +207,7 @@ class Preparer:
     def _may_change_meanwhile(self, scope: Scope, node: Node) -> bool:
         """True of an effect that reads what signals are taken into: the next owner waits for it with them."""
         inbox = self._run.flow.inbox
-        if not inbox or scope.parent is not None or not node.is_effectful:
+        if scope.parent is not None or not node.is_effectful:
             return False
         return any(p.source in inbox for p in node.params)
 
