@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RecodedSignal, StopRequest, Verdict
 from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite, for_many_writers
 
+_IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 UGLY = "a\0:b'\"\\{}~/é🙂;%\x1a"
 VALUES = ["text", "", "1", 1, 0, -2.5, True, False, "true", UGLY]
 MOMENT = 5.0
@@ -492,6 +494,140 @@ class Events(Suite):
                 act()
             assert events.wait(f"wait of r{number}").status is WaitStatus.SETTLED
 
+    @for_many_writers
+    @pytest.mark.parametrize("seed", range(100 if _IS_SOAK else 3))
+    def test_random_schedules_bring_events_to_all_waits_that_are_for_them_and_to_none_twice(
+        self, events: Client, clients: Callable[[], Client], seed: int
+    ) -> None:
+        _EventSchedule(random.Random(seed), [events, clients()]).play(60)
+
+
+class _EventSchedule:
+    """Two runs that wait at some nodes for events by key, and publishers beside them who may die midway."""
+
+    def __init__(self, chance: random.Random, clients: list[Client]) -> None:
+        self.chance, self.clients = chance, clients
+        self.chains = [clients[0].admit(run_id) for run_id in ("one", "two")]
+        self.count = 0
+        self.open: dict[str, tuple[Chain, str, int]] = {}
+        """Waits that nothing has settled: their run, node and key."""
+        self.settled: dict[str, str] = {}
+        """Waits that are settled and not closed, each with its event."""
+        self.keys: dict[str, int] = {}
+        """All events, with their keys."""
+        self.kept: dict[str, datetime] = {}
+        """Those that are kept, until when."""
+        self.unlooked: set[str] = set()
+        """Those that are kept, and whose publisher died before it looked for waits."""
+        self.had: set[tuple[str, str, str]] = set()
+        """Which node of which run had which event."""
+
+    def play(self, steps: int) -> None:
+        acts = [self.open_one, self.open_one, self.publish, self.publish, self.repeat, self.die, self.close]
+        for _ in range(steps):
+            self.chance.choice([*acts, self.pass_time])()
+            self.compare()
+
+    def open_one(self) -> None:
+        """Open a wait at a node that has none, and find an event that is kept for it, if there is one."""
+        self.count += 1
+        chain, node, key = (
+            self.chance.choice(self.chains),
+            self.chance.choice("ab"),
+            self.chance.choice([1, 2]),
+        )
+        if any(at[:2] == (chain, node) for at in self.open.values()):
+            return
+        wait_id, now = f"wait-{self.count}", chain.clock.now()
+        wait = listening_for(chain, wait_id, "paid", {"key": key}, path=node)
+        self.clients[0].accept(chain, chain.following(waits=(wait,), pairs=True))
+        there = [one for one, until in self.kept.items() if until > now and self.keys[one] == key]
+        new = [one for one in there if (chain.run_id, node, one) not in self.had]
+        self.open[wait_id] = chain, node, key
+        if new:
+            found = self.clients[1].wait(wait_id)
+            assert found.answer is not None and found.answer.decode() in new, (wait_id, new)
+            self.give(wait_id, found.answer.decode())
+
+    def give(self, wait_id: str, event_id: str) -> None:
+        chain, node, _ = self.open.pop(wait_id)
+        self.had.add((chain.run_id, node, event_id))
+        self.settled[wait_id] = event_id
+
+    def publish(self) -> None:
+        self.count += 1
+        event_id = f"event-{self.count}"
+        self.keys[event_id] = self.chance.choice([1, 2])
+        self._publish(event_id, keep=self.chance.choice([0, 60]))
+
+    def repeat(self) -> None:
+        """Publish an event again, as who is not sure that it was."""
+        if self.keys:
+            self._publish(self.chance.choice([*self.keys]), keep=self.chance.choice([0, 60]))
+
+    def _publish(self, event_id: str, keep: float) -> None:
+        expected = self._waiting_for(event_id)
+        given = {"key": self.keys[event_id]}
+        client = self.chance.choice(self.clients)
+        assert publish(client, "paid", given, keep=keep, event_id=event_id, said=event_id) == len(expected)
+        for wait_id in expected:
+            self.give(wait_id, event_id)
+        self._keep(event_id, keep)
+        self.unlooked.discard(event_id)
+
+    def _waiting_for(self, event_id: str) -> list[str]:
+        return [
+            wait_id
+            for wait_id, (chain, node, key) in self.open.items()
+            if key == self.keys[event_id] and (chain.run_id, node, event_id) not in self.had
+        ]
+
+    def _keep(self, event_id: str, keep: float) -> None:
+        now = self.clients[0].clock.now()
+        if keep and self.kept.get(event_id, now) <= now:
+            self.kept[event_id] = now + timedelta(seconds=keep)
+
+    def die(self) -> None:
+        """Keep an event, and look for no wait: those that are open have it at the latest when it is published
+        again.
+        """
+        self.count += 1
+        event_id, keep = f"event-{self.count}", self.chance.choice([0, 60])
+        self.keys[event_id] = self.chance.choice([1, 2])
+        client = self.chance.choice(self.clients)
+        assert isinstance(client.store, EventStore)
+        event = event_of(client, "paid", {"key": self.keys[event_id]}, keep, event_id, event_id)
+        client.call(client.store.keep_event(event))
+        self._keep(event_id, keep)
+        if keep:
+            self.unlooked.add(event_id)
+
+    def close(self) -> None:
+        """Go on with a wait, settled or not."""
+        there = [*self.settled, *self.open]
+        if there:
+            wait_id = self.chance.choice(there)
+            run_id = self.clients[0].wait(wait_id).run_id
+            chain = next(chain for chain in self.chains if chain.run_id == run_id)
+            self.clients[0].accept(chain, chain.following(closed=(wait_id,), pairs=True))
+            self.settled.pop(wait_id, None)
+            self.open.pop(wait_id, None)
+
+    def pass_time(self) -> None:
+        self.clients[0].clock.advance(25)
+
+    def compare(self) -> None:
+        for wait_id in [*self.open]:
+            answer = self.clients[1].wait(wait_id).answer
+            for event_id in self.unlooked:
+                if answer == event_id.encode() and wait_id in self._waiting_for(event_id):
+                    self.give(wait_id, event_id)
+                    break
+            else:
+                assert answer is None, (wait_id, answer)
+        for wait_id, event_id in self.settled.items():
+            assert self.clients[1].wait(wait_id).answer == event_id.encode(), (wait_id, event_id)
+
 
 def halt_for(client: Client, run_id: str, name: str, match: dict[str, Any]) -> Chain:
     """Admit a run that halts for an event of a name with some fields."""
@@ -505,20 +641,32 @@ def listening_for(chain: Chain, wait_id: str, name: str, match: dict[str, Any], 
     return chain.wait(wait_id, kind="event", topic=wanted_by(name, match).topic, **changes)
 
 
-def publish(
-    client: Client, name: str, value: dict[str, Any], *, keep: float = 0, event_id: str | None = None
-) -> int:
-    """Publish an event as a host does, and return how many waits it settled."""
-    assert isinstance(client.store, EventStore)
+def event_of(
+    client: Client, name: str, value: dict[str, Any], keep: float, event_id: str, said: str
+) -> EventRow:
     now = client.clock.now()
-    event = EventRow(
-        event_id=event_id or f"{name}-{random.random()}",
+    return EventRow(
+        event_id=event_id,
         name=name,
-        value=name.encode("utf-8"),
+        value=said.encode("utf-8"),
         fields=fields_of(value),
         published_at=now,
         expires_at=now + timedelta(seconds=keep) if keep else None,
     )
+
+
+def publish(
+    client: Client,
+    name: str,
+    value: dict[str, Any],
+    *,
+    keep: float = 0,
+    event_id: str | None = None,
+    said: str | None = None,
+) -> int:
+    """Publish an event as a host does, and return how many waits it settled."""
+    assert isinstance(client.store, EventStore)
+    event = event_of(client, name, value, keep, event_id or f"{name}-{random.random()}", said or name)
     topics = event.topics(client.call(client.store.keep_event(event)))
     settled = 0
     while topics and (some := client.call(client.store.settle_event(event, topics))):
