@@ -290,7 +290,9 @@ class Units:
 
     async def _take_soon(self, unit: Asked, found: UnitAt | None, name: str) -> Any:
         if found is not None:
-            return await self._replayed_in_order(unit, found)
+            if self._order is not None and (its_turn := self._order.turn(unit.label)) is not None:
+                await its_turn
+            return self._replayed(unit, found)
         with self._taking(unit, await self._look(name)) as taking:
             await self._put_aside(taking.draft)
             await self._midway.write(self._call, taking.record)
@@ -458,11 +460,6 @@ class Units:
             fix="Give what is new in the code a new name, or fork the run before the node.",
         )
 
-    async def _replayed_in_order(self, unit: Asked, found: UnitAt) -> Any:
-        if self._order is not None:
-            await self._order.turn(unit.label)
-        return self._replayed(unit, found)
-
     def _replayed(self, unit: Asked, found: UnitAt) -> Any:
         """Return what a recorded call returned, or raise what it raised."""
         if self._order is not None:
@@ -496,7 +493,9 @@ class Units:
                 raise Leave(f"node {self._call.path!r} waits")
             found = self._recorded(unit)
             if found is not None and found.status is not _RETRYING:
-                return await self._replayed_in_order(unit, found)
+                if self._order is not None and (its_turn := self._order.turn(unit.label)) is not None:
+                    await its_turn
+                return self._replayed(unit, found)
             failures = 0 if found is None else found.attempts
             if found is not None and found.retry_at is not None:
                 await self._pause(found.retry_at)
@@ -544,7 +543,8 @@ class Units:
             self._order = EndOrder(())
         self._order.ended(unit.label)
         await self._midway.write(self._call, record, is_shared=True)
-        await self._order.turn(unit.label)
+        if (its_turn := self._order.turn(unit.label)) is not None:
+            await its_turn
         self._order.came(unit.label)
 
     async def _put_aside(self, draft: Slot) -> None:

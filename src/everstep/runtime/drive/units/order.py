@@ -25,7 +25,7 @@ class EndOrder:
         self._came = bytearray(len(labels))
         self._next = 0
         """The first that did not come back."""
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[int, asyncio.Future[None], asyncio.Task[Any] | None]] = []
         self._task: asyncio.Task[Any] | None = None
         """To which the last one came back."""
         self._turns = 0
@@ -36,23 +36,22 @@ class EndOrder:
         self._at[label] = len(self._came)
         self._came.append(0)
 
-    async def turn(self, label: str) -> None:
-        """Return when it is time for a call that has ended to come back."""
+    def turn(self, label: str) -> asyncio.Future[None] | None:
+        """Return what to await before a call that has ended comes back; none if it is time for it."""
         at = self._at.get(label, -1)
         task = asyncio.current_task()
         is_in_order = task is self._task or not self._next
         if at < self._next or (at == self._next and is_in_order and not self._waiting):
             self._task = task
-            return
+            return None
         loop = asyncio.get_running_loop()
-        its_turn = loop.create_future()
+        its_turn: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._look, loop)
         elif self._waiting[0][1].get_loop() is not loop:  # a loop of the node's own, on another thread
-            return
-        heappush(self._waiting, (at, its_turn))
-        await its_turn
-        self._task = task
+            return None
+        heappush(self._waiting, (at, its_turn, task))
+        return its_turn
 
     def came(self, label: str) -> None:
         """Note that a call comes back."""
@@ -71,9 +70,9 @@ class EndOrder:
         if not self._waiting:
             return
         self._turns += 1
-        at, its_turn = self._waiting[0]
+        at, its_turn, task = self._waiting[0]
         if self._turns >= (GAP if at <= self._next else PATIENCE):
             heappop(self._waiting)
-            self._turns, self._next = 0, max(self._next, at)
+            self._turns, self._next, self._task = 0, max(self._next, at), task
             its_turn.set_result(None)
         loop.call_soon(self._look, loop)
