@@ -30,7 +30,14 @@ from everstep.steps import current, running
 from everstep.wait import CallbackOutput, callback
 
 try:
-    from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
+    from pydantic_ai import (
+        DeferredToolRequests,
+        DeferredToolResults,
+        RunContext,
+        ToolApproved,
+        ToolDenied,
+        __version__,
+    )
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.durable_exec import (
         JSON_CODEC,
@@ -54,8 +61,12 @@ try:
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+
+    if not hasattr(BaseDurabilityCapability, "get_default_run_id"):
+        # Every life would have an id of its own for the same run, and find none of its calls in the records.
+        raise ImportError(f"{__version__} asks nobody for the id of a run")
 except ImportError as error:
-    raise missing("Pydantic AI 2.36 or newer", "pydantic-ai", error) from error
+    raise missing("Pydantic AI 2.61 or newer", "pydantic-ai", error) from error
 
 __all__ = ["EverstepDurability", "StepOptions"]
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Callable
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,7 @@ from agents import (
 from agents import ModelResponse as OpenAIResponse
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -39,6 +41,7 @@ from everstep import AsyncContext, Context, Flow, Host, Retry, current, node
 from everstep.agents.openai import DurableRunner
 from everstep.agents.pydantic_ai import EverstepDurability
 from everstep.errors import BadRequest
+from tests.architecture.sources import ROOT
 
 pytestmark = pytest.mark.stores("sqlite")
 
@@ -391,6 +394,23 @@ def test_framework_that_is_missing_or_old_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, framework, ModuleType(framework))
     with pytest.raises(BadRequest, match=rf"what is installed is older .*everstep\[{extra}\]"):
         importlib.import_module(ours)
+
+
+def test_pydantic_ai_that_would_not_be_durable_is_refused_with_the_version_that_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those before the oldest that is asked for have all names, and give each life another id of the run."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (wanted,) = project["optional-dependencies"]["pydantic-ai"]
+    oldest = wanted.partition(">=")[2]
+    monkeypatch.delattr(AbstractCapability, "get_default_run_id")
+    monkeypatch.delitem(sys.modules, "everstep.agents.pydantic_ai")
+    with pytest.raises(
+        BadRequest, match=rf"needs Pydantic AI {oldest} or newer, and what is installed is older"
+    ):
+        importlib.import_module("everstep.agents.pydantic_ai")
+    told = (ROOT / "docs/how-to/pydantic-ai-agents.md").read_text(encoding="utf-8")
+    assert f"from Pydantic AI {oldest} on" in told
 
 
 def test_events_of_tools_are_heard_once_in_whichever_order_they_end(host: Host) -> None:
