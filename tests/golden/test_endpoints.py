@@ -93,6 +93,7 @@ CASES = [
     Case("cancel", "cancel_run", in_path="A3"),
     Case("erase", "erase_run", in_path="A3"),
     Case("health", "health"),
+    Case("readiness", "readiness"),
     Case("openapi", "openapi"),
 ]
 """All endpoints but the metrics, which are numbers alone."""

@@ -16,6 +16,7 @@ from everstep.client.host import AsyncHost
 from everstep.client.queries import Parameter, parameters_of
 from everstep.graph.author.flow import Flow
 from everstep.server.metrics import Metrics
+from everstep.server.probe import Probe
 from everstep.server.schemas import FLAG, TEXT, Schema, Shape
 
 MAX_BODY = 1 << 20
@@ -40,6 +41,7 @@ class Service:
     """Set when the service shuts down, so that streams end."""
     document: dict[str, Any] = field(default_factory=dict)
     """The OpenAPI document."""
+    probe: Probe = field(default_factory=Probe)
 
 
 class Guard(StrEnum):

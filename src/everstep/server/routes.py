@@ -367,6 +367,18 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET",
+        path="/readyz",
+        name="readiness",
+        summary="Say whether requests can be served: the store answers, and the service does not stop.",
+        handler=monitoring.readyz,
+        guard=Guard.NONE,
+        answers={
+            200: _json("They can.", shapes.Readiness),
+            503: _json("Not now.", shapes.Readiness, {"Retry-After": "Seconds after which to ask again."}),
+        },
+    ),
+    Endpoint(
+        method="GET",
         path="/metrics",
         name="metrics",
         summary="Metrics in the text form of Prometheus.",

@@ -226,6 +226,14 @@ class Health(Struct, frozen=True, kw_only=True):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(Struct, frozen=True, kw_only=True):
+    """Whether the service can serve requests."""
+
+    status: Literal["ready", "not ready"]
+    reason: str | None = None
+    """`stopping`, `store.slow`, or the code of what the store failed with."""
+
+
 _TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
 _NAME = f"^[^\\u0000-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_NAME}}}$"
 _COMMENT = f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_COMMENT}}}$"

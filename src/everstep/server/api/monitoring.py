@@ -7,13 +7,21 @@ from starlette.responses import Response
 
 from everstep.server.endpoint import Service
 from everstep.server.metrics import CONTENT_TYPE
-from everstep.server.shapes import Health
+from everstep.server.shapes import Health, Readiness
 from everstep.server.wire import HEADERS, answer
 
 
 async def healthz(service: Service, request: Request) -> Response:
     """Say that the service answers, and nothing else."""
     return answer(Health())
+
+
+async def readyz(service: Service, request: Request) -> Response:
+    """Say whether requests can be served: the store answers, and the service is not about to stop."""
+    reason = "stopping" if service.stopping.is_set() else await service.probe.what_is_wrong(service.host)
+    if reason is None:
+        return answer(Readiness(status="ready"))
+    return answer(Readiness(status="not ready", reason=reason), 503, {"Retry-After": "1"})
 
 
 async def metrics(service: Service, request: Request) -> Response:
