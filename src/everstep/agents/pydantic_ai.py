@@ -64,7 +64,7 @@ try:
 
     if not hasattr(BaseDurabilityCapability, "get_default_run_id"):
         # Every life would have an id of its own for the same run, and find none of its calls in the records.
-        raise ImportError(f"{__version__} asks nobody for the id of a run")
+        raise ImportError(f"{__version__} makes the ids of runs itself")
 except ImportError as error:
     raise missing("Pydantic AI 2.61 or newer", "pydantic-ai", error) from error
 
