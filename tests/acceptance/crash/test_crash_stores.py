@@ -17,12 +17,10 @@ from tests.acceptance.crash.judge import judge, judge_replies
 from tests.acceptance.crash.lives import FILES, SCENARIOS, part_of, points_of
 from tests.acceptance.crash.test_crash_matrix import UNHEARD, report
 
-MIDWAY = ("steps-held-by-a-budget", "signals-between-steps")
-"""Nodes that are left in the middle for what is not asked of them, on each store with a way of its own."""
 KILLED = {
     "files": ("retry", "large", "cancelled", "waits"),
-    "postgres": ("before-effects", "waits", "steps-around-waits", *MIDWAY),
-    "redis": ("retry", "cancelled", "steps", *MIDWAY),
+    "postgres": ("before-effects", "waits", "steps-around-waits", "signals-between-steps"),
+    "redis": ("retry", "cancelled", "steps", "steps-held-by-a-budget"),
     "s3": ("large",),
 }
 """By default one of each kind of write and shape on each store; the others run with the soak tests."""
