@@ -117,7 +117,14 @@ def take_unit(scope: Scope, i: int, name: str, step: StepRecord) -> None:
     if label in units.at:
         del units.at[label]  # they stand in the order in which they ended
     units.at[label] = UnitAt(
-        step.status, step.attempts, facts.arguments, facts.is_brief, step.error, step.retry_at
+        step.status,
+        step.attempts,
+        facts.arguments,
+        facts.is_brief,
+        step.error,
+        step.retry_at,
+        facts.behind,
+        facts.asked,
     )
 
 

@@ -187,7 +187,7 @@ class UnitFacts(
     Stored,
     frozen=True,
     omit_defaults=True,
-    rename=_short("arguments=a is_brief=b is_fresh=f changed=c unasked=u"),
+    rename=_short("arguments=a is_brief=b is_fresh=f changed=c unasked=u behind=n asked=w"),
 ):
     """What a step says of durable calls: its own of one, or of those of its node."""
 
@@ -201,13 +201,17 @@ class UnitFacts(
     """Calls taken from the records though their arguments differ, such as `$search@1`; each is told once."""
     unasked: tuple[str, ...] = ()
     """Of a node's last step: recorded calls that the attempt which ended it did not ask for."""
+    behind: str | None = None
+    """Of a call made beside others: which one had ended last when it was asked for; empty if none had."""
+    asked: float = 0.0
+    """Of such a call: seconds from when its node first asked for one until it was asked for."""
 
 
 class UnitAt(
     Stored,
     frozen=True,
     omit_defaults=True,
-    rename=_short("status=s attempts=a arguments=d is_brief=b error=x retry_at=y"),
+    rename=_short("status=s attempts=a arguments=d is_brief=b error=x retry_at=y behind=n asked=w"),
 ):
     """How a durable call of a visit under way stands."""
 
@@ -217,6 +221,8 @@ class UnitAt(
     is_brief: bool = False
     error: ErrorInfo | None = None
     retry_at: datetime | None = None
+    behind: str | None = None
+    asked: float = 0.0
 
 
 class StepRecord(

@@ -289,6 +289,7 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
             marks.reset(marked)
             running.call = None  # what the node leaves behind must not hold what it was given
     if call.units is not None:
+        call.units.at_rest_blocking()
         call.units.conclude()
 
 
@@ -301,6 +302,7 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
         if call.units is not None and call.units.is_left:
             log.leave()
         return
+    late = False
     try:
         if call.node.timeout is None:
             call.returned = await _await(call, on_chunk)
@@ -321,7 +323,8 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
     except (Leave, BaseExceptionGroup) as error:
         _leave(call, error)
     if call.units is not None:
-        await call.units.at_rest()
+        if not late:
+            await call.units.at_rest()
         call.units.conclude()
 
 

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
+from types import CoroutineType
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ from everstep.model.durations import Span
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import RESULT, WAITED, UnitAt, UnitFacts, visit_path
 from everstep.model.waits import SignalRow
-from everstep.ports.system import wait_until
+from everstep.ports.system import Event, wait_until
 from everstep.runtime.drive.apply import units_prefix
 from everstep.runtime.drive.finish import asked_pause
 from everstep.runtime.drive.invoke import Call, describe_error
@@ -86,6 +87,10 @@ class Asked(msgspec.Struct, eq=False):
     options: UnitOptions
     arguments: bytes
     """A digest of its arguments; of what is no call of a function, what it is."""
+    behind: str | None = None
+    """Which call had ended last when an async node asked for it; none if it was not noted."""
+    asked: float = 0.0
+    """Seconds from the first call that the node asked for in this attempt until this one."""
 
     @property
     def label(self) -> str:
@@ -137,8 +142,12 @@ class Units:
         self._known = 0 if open_ones is None else len(open_ones.at)
         """Calls that are recorded, or under way and will be."""
         at = {} if open_ones is None or not call.node.is_async else open_ones.at
-        ended = [label for label, unit in at.items() if unit.status is not _RETRYING]
+        ended = {label: unit for label, unit in at.items() if unit.status is not _RETRYING}
         self._order = EndOrder(ended) if ended else None
+        self._is_shared = False
+        """True once an async node had two calls under way."""
+        self._asked_first: float | None = None
+        """When an async node asked for the first one."""
         self._counts: dict[str, int] = {}
         """How often each name was asked for without a key."""
         self._in_flight: dict[str, object] = {}
@@ -154,9 +163,11 @@ class Units:
         self.is_left = False
         """True once its function has ended because of that."""
         self._begun = 0
-        """Calls of an async node that are being made."""
+        """Calls of an async node that are being made, and do not pause before a retry."""
         self._quiet: asyncio.Future[None] | None = None
         """Done when there is none of these any more, if the node waits for that."""
+        self._still: Event | None = None
+        """Set when a sync node has no call under way any more, if it waits for that."""
         self.plays: Callable[[Asked], Callable[..., Any]] | None = None
         """Says what to call in place of a function, in a simulated world."""
 
@@ -183,7 +194,10 @@ class Units:
                 fix="Make both alike" + (", or await ctx.step(name, fn)." if node.is_async else "."),
             )
         unit = self._begin(name, fn, args, kwargs, options)
-        return self._make(unit) if node.is_async else self._make_blocking(unit)
+        if not node.is_async:
+            return self._make_blocking(unit)
+        made = self._in_flight[unit.name] = self._make(unit)
+        return made
 
     def wait(self, what: object) -> Any:
         """Return the answer to what the node waits for, or leave it: what to await in an async node."""
@@ -260,13 +274,25 @@ class Units:
         )
 
     async def at_rest(self) -> None:
-        """Return once no call is being made: a node is left only with what it began recorded.
+        """Return once no call is being made: a node that is left or tried again has recorded what it began.
 
-        One that was asked for and has not begun, as its task has not, is not made before the wait is over.
+        One that was asked for and has not begun, as its task has not, is not made before the wait is over;
+        neither is one that pauses before a retry.
         """
-        while self.leaving is not None and self._begun:
+        while self._begun and self._is_to_go_on():
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
+
+    def at_rest_blocking(self) -> None:
+        """Return once no thread of a sync node makes a call, for the same reason."""
+        while self._in_flight and self._is_to_go_on():
+            self._still = self._services.system.event()
+            if self._in_flight:
+                self._still.wait()
+
+    def _is_to_go_on(self) -> bool:
+        """True if the function has ended and is called again: it waits, or an attempt at it has failed."""
+        return self.leaving is not None or self._call.error is not None
 
     def inbox(self, name: str) -> Any:
         """Return the signals of a name that were not taken: what to await in an async node."""
@@ -384,7 +410,10 @@ class Units:
             segment += f"={self._digest_of(options.key).hex()}"
         arguments = kind or self._digest_of_arguments(args, kwargs)
         mark = object()
-        if self._in_flight.setdefault(segment, mark) is not mark:  # one act, as threads may ask at once
+        held = self._in_flight.setdefault(segment, mark)  # one act, as threads may ask at once
+        if held is not mark and _never_began(held):
+            held = self._in_flight[segment] = mark
+        if held is not mark:
             raise BadRequest(
                 f"step {name!r} of node {self._call.path!r} is asked for again while it is under way, or was "
                 "never awaited.",
@@ -394,7 +423,20 @@ class Units:
             occurrence = self._counts[segment] = self._counts.get(segment, 0) + 1
         unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments)
         self.seen.add(unit.label)
+        if self._call.node.is_async:
+            self._note_asked(unit)
         return unit
+
+    def _note_asked(self, unit: Asked) -> None:
+        """Note when a call was asked for: calls at once come back in the same order from the records."""
+        if len(self._in_flight) > 1:
+            self._is_shared = True
+        units = self._call.scope.units.get(self._call.index)
+        unit.behind = "" if units is None else next(reversed(units.at), "")
+        now = self._clock.monotonic()
+        if self._asked_first is None:
+            self._asked_first = now
+        unit.asked = now - self._asked_first
 
     def count(self, what: str) -> int:
         """Return how often something was asked for in this attempt, with this time."""
@@ -403,6 +445,8 @@ class Units:
 
     def _end(self, unit: Asked) -> None:
         self._in_flight.pop(unit.name, None)
+        if self._still is not None and not self._in_flight:
+            self._still.set()
 
     def _check_current(self) -> None:
         """Raise if this attempt is no longer the one that counts."""
@@ -512,16 +556,19 @@ class Units:
                     raise
                 except Exception as error:
                     failures += 1
-                    retry_at = await self._note_failure(unit, error, failures, started_at)
-                    await self._pause(retry_at)
+                    await self._pause(await self._note_failure(unit, error, failures, started_at))
                     continue
                 await self._note_result(unit, draft, failures + 1, started_at)
                 return value
         finally:
             self._end(unit)
-            self._begun -= 1
-            if self._quiet is not None and not self._begun and not self._quiet.done():
-                self._quiet.set_result(None)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Note that a call of an async node is not being made any more."""
+        self._begun -= 1
+        if self._quiet is not None and not self._begun and not self._quiet.done():
+            self._quiet.set_result(None)
 
     async def _note_result(self, unit: Asked, draft: Slot, attempts: int, started_at: datetime) -> None:
         if not self._journal.writes:
@@ -536,13 +583,13 @@ class Units:
     ) -> None:
         """Have what became of a call recorded, and go on when it is its turn among those made at once."""
         is_shared = len(self._in_flight) > 1
-        if not is_shared or not comes_back:
+        if not self._is_shared or not comes_back:
             await self._midway.write(self._call, record, is_shared=is_shared)
             return
         if self._order is None:
-            self._order = EndOrder(())
+            self._order = EndOrder({})
         self._order.ended(unit.label)
-        await self._midway.write(self._call, record, is_shared=True)
+        await self._midway.write(self._call, record, is_shared=is_shared)
         if (its_turn := self._order.turn(unit.label)) is not None:
             await its_turn
         self._order.came(unit.label)
@@ -575,8 +622,16 @@ class Units:
         return retry_at
 
     async def _pause(self, until: datetime) -> None:
-        await self._services.time.hear()
-        await self._clock.sleep_until(self._services.time.here(until))
+        """Let time pass before a retry. A node that is left meanwhile does not wait for that."""
+        self._rest()
+        try:
+            await self._services.time.hear()
+            await self._clock.sleep_until(self._services.time.here(until))
+        finally:
+            self._begun += 1
+        self._check_current()
+        if self.leaving is not None:
+            raise Leave(f"node {self._call.path!r} waits")
         self._call.beat()
 
     async def _called(self, unit: Asked) -> Any:
@@ -770,7 +825,7 @@ class Units:
             unit.occurrence,
             status=status,
             attempts=attempts,
-            facts=UnitFacts(unit.arguments, unit.options.is_brief, changed=self.take_changed()),
+            facts=self._facts_of(unit),
             writes=tuple([draft.written for draft in drafts]),
             error=None if error is None else describe_error(error),
             retry_at=retry_at,
@@ -779,6 +834,15 @@ class Units:
         )
         self._journal.add(step, drafts)
         self._midway.tell(step)
+
+    def _facts_of(self, unit: Asked) -> UnitFacts:
+        changed = self.take_changed()
+        if not self._is_shared:
+            return UnitFacts(unit.arguments, unit.options.is_brief, changed=changed)
+        asked = round(unit.asked, 3)
+        return UnitFacts(
+            unit.arguments, unit.options.is_brief, changed=changed, behind=unit.behind, asked=asked
+        )
 
     def _draft(self, unit: Asked, value: Any) -> Slot:
         try:
@@ -870,6 +934,11 @@ def _flush_first() -> News:
 
 async def _nothing(slept: Awaitable[Any]) -> None:
     await slept
+
+
+def _never_began(held: object) -> bool:
+    """True of a call whose task was cancelled before it came to it."""
+    return isinstance(held, CoroutineType) and held.cr_frame is None
 
 
 def _made_on_thread(make: Callable[[], Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncContext, Context, Flow, Host, Retry, node
+from everstep import AsyncContext, Context, Flow, Host, Retry, node, wait
 from tests.integration.runtime.drive.durable_calls import calls_of, die, error_of
 from tests.keyframes import space_keyframes
 
@@ -92,7 +92,66 @@ async def those_that_are_done(ctx: AsyncContext, callee: Callee, say: Say) -> No
         await say("+".join(sorted(task.result() for task in done)))
 
 
-@pytest.mark.parametrize("way", [first_error, first_error_after_retries, as_they_come, those_that_are_done])
+async def those_that_are_done_together(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """See to what is done first, though another ends in the next moment."""
+    first_is_back = asyncio.Event()
+
+    async def second() -> str:
+        await first_is_back.wait()
+        return await callee.look("second", 0)
+
+    async def one() -> str:
+        found = await ctx.step("first", callee.look, "first", FAST)
+        first_is_back.set()
+        return found
+
+    tasks = [asyncio.ensure_future(one()), asyncio.ensure_future(ctx.step("second", second))]
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    await say("+".join(sorted(task.result() for task in done)))
+    await asyncio.wait(left or tasks)
+
+
+async def first_error_after_a_pause(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """Between two calls lies something that takes its time, and is not recorded."""
+
+    async def paced() -> None:
+        await ctx.step("a", callee.look, "a", 0)
+        await asyncio.sleep(FAST)
+        await ctx.step("b", callee.look, "b", 0, ValueError)
+
+    tasks = [
+        asyncio.ensure_future(paced()),
+        asyncio.ensure_future(ctx.step("slow", callee.look, "slow", SLOW, KeyError)),
+    ]
+    for task in asyncio.as_completed(tasks):
+        try:
+            await task
+        except Exception as error:
+            await say(type(error).__name__)
+
+
+async def a_call_that_was_cut_off(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """Ask again for a call that was cut off as another failed, beside other work."""
+
+    async def fallback() -> str:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ctx.step("bad", callee.look, "bad", 0, ValueError))
+                group.create_task(ctx.step("page", callee.look, "page", SLOW, key="page"))
+        except* ValueError:
+            pass
+        return await ctx.step("page", callee.look, "page", SLOW, key="page")
+
+    await say("+".join(await asyncio.gather(fallback(), ctx.step("other", callee.look, "other", FAST))))
+
+
+WAYS = [
+    *(first_error, first_error_after_retries, as_they_come, those_that_are_done),
+    *(those_that_are_done_together, first_error_after_a_pause, a_call_that_was_cut_off),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_node_goes_the_same_way_whatever_came_first(
     host: Host, way: Callable[[AsyncContext, Callee, Say], Awaitable[None]]
 ) -> None:
@@ -135,6 +194,132 @@ def test_what_is_asked_for_no_more_is_not_waited_for(host: Host) -> None:
     names[:] = ["c", "b", "d"]
     assert host.resume("r", flow)["found"] == ["c", "b", "d"]
     assert sorted(callee.calls) == ["a", "b", "c", "d"]
+
+
+def test_one_that_was_beside_others_and_is_asked_for_no_more_is_waited_for_a_moment(host: Host) -> None:
+    callee, names = Callee(), ["gone", "stays"]
+
+    @node(output="found")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        asked = (ctx.step("look", callee.look, n, FAST * i, key=n) for i, n in enumerate(names))
+        found = await asyncio.gather(*asked)
+        if "gone" in names:
+            raise KeyboardInterrupt
+        return found
+
+    flow = Flow("agents", [agent])
+    die(host, flow)
+    names[:] = ["stays", "new"]
+    began = time.monotonic()
+    assert host.resume("r", flow)["found"] == ["stays", "new"]
+    assert time.monotonic() - began < 20
+    assert sorted(callee.calls) == ["gone", "new", "stays"]
+
+
+@pytest.mark.parametrize("cut_off", ["cancel", "group"])
+def test_a_call_whose_task_never_came_to_it_may_be_asked_for_again(host: Host, cut_off: str) -> None:
+    callee = Callee()
+
+    @node(output="found")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        if cut_off == "cancel":
+            for options in ({"key": 1}, {}):
+                asyncio.ensure_future(ctx.step("a", callee.look, "a", 0, **options)).cancel()
+            await asyncio.sleep(0)
+        else:
+            with pytest.raises(BaseExceptionGroup):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(ctx.step("a", callee.look, "a", 0, key=1))
+                    group.create_task(ctx.step("a", callee.look, "a", 0))
+                    raise ValueError
+        return [
+            await ctx.step("a", callee.look, "keyed", 0, key=1),
+            await ctx.step("a", callee.look, "plain", 0),
+        ]
+
+    assert host.run(Flow("agents", [agent]), run_id="r")["found"] == ["keyed", "plain"]
+    assert callee.calls == ["keyed", "plain"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_a_failed_attempt_has_begun_is_recorded_before_the_next_one(host: Host, is_async: bool) -> None:
+    made: list[str] = []
+    began = threading.Event()
+
+    def pay(idempotency_key: str) -> str:
+        began.set()
+        time.sleep(SLOW)
+        made.append(idempotency_key)
+        return "paid"
+
+    async def fail() -> None:
+        while not began.is_set():
+            await asyncio.sleep(0)
+        raise OSError
+
+    @node(name="agent", output="paid", retry=Retry(1, first=0))
+    async def with_tasks(ctx: AsyncContext) -> str:
+        paid, _ = await asyncio.gather(ctx.step("pay", pay), fail() if ctx.attempt == 1 else asyncio.sleep(0))
+        return str(paid)
+
+    @node(name="agent", output="paid", retry=Retry(1, first=0))
+    def with_threads(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            threading.Thread(target=ctx.step, args=("pay", pay)).start()
+            began.wait()
+            raise OSError
+        return ctx.step("pay", pay)
+
+    flow = Flow("agents", [with_tasks if is_async else with_threads])
+    assert host.run(flow, run_id="r")["paid"] == "paid"
+    assert len(made) == 1
+
+
+def test_threads_of_a_node_that_is_left_for_a_wait_record_their_calls_first(host: Host) -> None:
+    made: list[str] = []
+    began = threading.Event()
+
+    def pay() -> str:
+        began.set()
+        time.sleep(SLOW)
+        made.append("paid")
+        return "paid"
+
+    @node(output="said", halts=True)
+    def agent(ctx: Context) -> str:
+        paying = threading.Thread(target=ctx.step, args=("pay", pay))
+        paying.start()
+        began.wait()
+        ctx.wait(wait.approval("ok"))
+        paying.join()
+        return ctx.step("done", "done".upper)
+
+    flow = Flow("agents", [agent])
+    [asked] = host.run(flow, run_id="r").waits
+    assert [s.path for record in host.history("r") for s in record.steps][-2:] == ["agent/$pay", "agent"]
+    host.answer(asked.id, {"approved": True})
+    assert host.resume("r", flow)["said"] == "DONE"
+    assert made == ["paid"]
+
+
+def test_a_wait_is_opened_though_another_call_pauses_before_a_retry(host: Host) -> None:
+    @node(output="found", halts=True)
+    async def agent(ctx: AsyncContext) -> list[Any]:
+        flaky = ctx.step("flaky", failing, retry=Retry(1, first="1h"))
+        return await asyncio.gather(flaky, ask(ctx))
+
+    failed = asyncio.Event()
+
+    async def failing() -> None:
+        failed.set()
+        raise OSError
+
+    async def ask(ctx: AsyncContext) -> Any:
+        await failed.wait()
+        return await ctx.wait(wait.approval("ok"))
+
+    [asked] = host.run(Flow("agents", [agent]), run_id="r").waits
+    assert asked.node == "agent/$ok"
 
 
 def test_a_function_on_a_thread_that_ends_an_iteration_fails_the_call(host: Host) -> None:
