@@ -532,6 +532,7 @@ class Units:
 
     async def _make(self, unit: Asked) -> Any:
         self._begun += 1
+        failed: Exception | None = None
         try:
             if self.leaving is not None:
                 raise Leave(f"node {self._call.path!r} waits")
@@ -555,12 +556,17 @@ class Units:
                 except _PASSED_ON:
                     raise
                 except Exception as error:
+                    failed = error
+                if failed is not None:  # outside of `except`: what is raised came of nothing else
                     failures += 1
-                    await self._pause(await self._note_failure(unit, error, failures, started_at))
+                    retry_at = await self._note_failure(unit, failed, failures, started_at)
+                    failed = None
+                    await self._pause(retry_at)
                     continue
                 await self._note_result(unit, draft, failures + 1, started_at)
                 return value
         finally:
+            failed = None  # its traceback leads here
             self._end(unit)
             self._rest()
 
@@ -616,9 +622,7 @@ class Units:
             )
             await self._write_in_order(unit, record, comes_back=retry_at is None)
         if retry_at is None:
-            if shown is error:
-                raise error
-            raise shown from error
+            raise shown.with_traceback(error.__traceback__)
         return retry_at
 
     async def _pause(self, until: datetime) -> None:
@@ -678,6 +682,7 @@ class Units:
     # -- making a call of a sync node ---------------------------------------------------------------------
 
     def _make_blocking(self, unit: Asked) -> Any:
+        failed: Exception | None = None
         try:
             found = self._recorded(unit)
             if found is not None and found.status is not _RETRYING:
@@ -697,8 +702,12 @@ class Units:
                 except _PASSED_ON:
                     raise
                 except Exception as error:
+                    failed = error
+                if failed is not None:
                     failures += 1
-                    self._pause_blocking(self._note_failure_blocking(unit, error, failures, started_at))
+                    retry_at = self._note_failure_blocking(unit, failed, failures, started_at)
+                    failed = None
+                    self._pause_blocking(retry_at)
                     continue
                 if self._journal.writes:
                     self._put_aside_blocking(draft)
@@ -711,6 +720,7 @@ class Units:
                     )
                 return value
         finally:
+            failed = None
             self._end(unit)
 
     def _called_blocking(self, unit: Asked) -> Any:
@@ -756,9 +766,7 @@ class Units:
             )
             self._midway.write(self._call, record)
         if retry_at is None:
-            if shown is error:
-                raise error
-            raise shown from error
+            raise shown.with_traceback(error.__traceback__)
         return retry_at
 
     def _pause_blocking(self, until: datetime) -> None:

@@ -4,6 +4,10 @@ those that fail need it.
 What a store says is not trusted. It may name a class among those loaded; a module is imported for one only if
 it belongs to the flow's own code or is imported by it, or lies in a package that is loaded. No code of the
 class is run.
+
+Which class an error has may not depend on what a process has called before, as that decides which `except`
+takes it. So what is raised is made of what is kept, the first time, too; and if a class is found by way of
+modules that another process may not have loaded, these are kept with it.
 """
 
 from __future__ import annotations
@@ -12,14 +16,14 @@ import dis
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from everstep.codec.classes import loaded_classes, script_name, spelled
-from everstep.errors import ValueNotStorable
+from everstep.errors import StepFailed, ValueNotStorable
 from everstep.model.records import RESULT
 
 _SHARED_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -38,17 +42,31 @@ class ErrorClasses:
         self._tops = frozenset(map(_top, own)) | _beside(self._folders, len(sys.modules))
         """The packages and modules that the functions are in, and those beside them."""
 
-    def find(self, name: str) -> type[Exception] | None:
-        """Return the class that is stored as `module:qualname`, its module imported if that may be done."""
+    def find(self, name: str, via: Sequence[str] = ()) -> type[Exception] | None:
+        """Return the class that is stored as `module:qualname`, its module imported if that may be done.
+
+        `via` are modules that lead to it, each to the next, as `route` has found them.
+        """
         module = name.partition(":")[0]
         found = _exception(name)
-        if found is not None or not module or module in sys.modules or not self.may_import(module):
+        if found is not None or not module or module in sys.modules:
             return found
-        try:
-            importlib.import_module(module)
-        except (Exception, SystemExit):  # it is not installed here, or cannot be loaded: then it is not found
+        reached: set[str] = set()
+        for step in via:
+            if not (_top(step) in reached or self.may_import(step)) or not _is_loaded(step):
+                break
+            reached |= self._led_to(step)
+        if not (_top(module) in reached or self.may_import(module)) or not _is_loaded(module):
             return None
         return _exception(name)
+
+    def _led_to(self, module: str) -> set[str]:
+        """Return the packages that a module has something of, or that functions of ours in it import."""
+        loaded = sys.modules[module]
+        tops = {_top(name) for name in _names_in(loaded)}
+        if self._is_own(_top(module)):
+            tops |= {top for code in _codes_of(loaded) for top in _imported_by(code)}
+        return tops
 
     def may_import(self, module: str) -> bool:
         """True if a module is one that this program uses, or would if the function were called."""
@@ -57,14 +75,17 @@ class ErrorClasses:
             return False
         return parts[0] in sys.modules or self._is_own(parts[0]) or self._is_imported(parts[0])
 
-    def would_find(self, kind: type[Exception]) -> bool:
-        """True if another process that has loaded the flow finds a class, whatever it has called so far."""
+    def route(self, kind: type[Exception]) -> tuple[str, ...] | None:
+        """Return the modules by way of which another process finds a class, whatever it has called so far.
+
+        None if it does not find it.
+        """
         top = _top(kind.__module__)
-        if top in ("builtins", "everstep", "__main__", "__mp_main__"):
-            return True
-        return (
-            self._is_own(top) or _is_loaded_with(self._tops, top, len(sys.modules)) or self._is_imported(top)
-        )
+        if top in ("builtins", "everstep", "__main__", "__mp_main__") or self._is_own(top):
+            return ()
+        if any(_imports(f.__code__, top) for f in self._functions if isinstance(f, FunctionType)):
+            return ()
+        return _route(self._tops, top, len(sys.modules))
 
     def _is_own(self, top: str) -> bool:
         """True for the packages that the functions are in, and for modules that lie beside them."""
@@ -92,19 +113,48 @@ def _beside(folders: frozenset[Path], _loaded: int) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def _some_code_imports(own: frozenset[str], top: str, _loaded: int) -> bool:
     """True if a function of some packages imports from another when it is called."""
-    return any(_imports(code, top) for module in _modules_of(own) for code in _codes_of(module))
+    return any(_imports(code, top) for _, module in _modules_of(own) for code in _codes_of(module))
 
 
 @lru_cache(maxsize=256)
-def _is_loaded_with(own: frozenset[str], top: str, _loaded: int) -> bool:
-    """True if a package is loaded because some others are, which have something of it in their modules."""
-    found: set[str] = set()
+def _route(own: frozenset[str], top: str, _loaded: int) -> tuple[str, ...] | None:
+    """Return modules, each of which has something of the next one's package, from ours to a package.
+
+    None if there are none. Functions of ours may also import the next when they are called.
+    """
+    routes: dict[str, tuple[str, ...]] = dict.fromkeys(own, ())
     new = set(own)
-    while new and top not in new:
-        found |= new
-        used = {_top(name) for module in _modules_of(new) for name in _names_in(module)}
-        new = {name for name in used if name in sys.modules} - found
-    return top in new
+    while new:
+        level: dict[str, tuple[str, ...]] = {}
+        for name, module in _modules_of(new):
+            before = routes[_top(name)]
+            way = before if name == "__main__" else (*before, name)
+            used = {_top(name) for name in _names_in(module)}
+            if _top(name) in own and (top in used or _some_function_imports(module, top)):
+                return way
+            for other in used:
+                if other in sys.modules and other not in routes:
+                    level.setdefault(other, way)
+        if top in level:
+            return level[top]
+        routes |= level
+        new = set(level)
+    return None
+
+
+def _some_function_imports(module: ModuleType, top: str) -> bool:
+    return any(_imports(code, top) for code in _codes_of(module))
+
+
+def _is_loaded(module: str) -> bool:
+    """True if a module is loaded, now if it was not; false if it is not here, or cannot be loaded."""
+    if module in sys.modules:
+        return True
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit):
+        return False
+    return True
 
 
 def _exception(name: str) -> type[Exception] | None:
@@ -125,9 +175,10 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _modules_of(tops: Collection[str]) -> list[ModuleType]:
-    """Return all loaded modules of some packages."""
-    return [m for name, m in tuple(sys.modules.items()) if _top(name) in tops and isinstance(m, ModuleType)]
+def _modules_of(tops: Collection[str]) -> list[tuple[str, ModuleType]]:
+    """Return all loaded modules of some packages, with their names."""
+    loaded = tuple(sys.modules.items())
+    return [(name, m) for name, m in loaded if _top(name) in tops and isinstance(m, ModuleType)]
 
 
 def _names_in(module: ModuleType) -> Iterator[str]:
@@ -151,11 +202,19 @@ def _codes_of(module: ModuleType) -> Iterator[CodeType]:
 
 def _imports(code: CodeType, top: str) -> bool:
     """True if some code, or a function inside it, imports from a package."""
-    if any(_top(name) == top for name in code.co_names):
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "IMPORT_NAME" and _top(instruction.argval) == top:
-                return True
+    if any(_top(name) == top for name in code.co_names) and top in _imported_by(code):
+        return True
     return any(_imports(inside, top) for inside in code.co_consts if isinstance(inside, CodeType))
+
+
+def _imported_by(code: CodeType) -> Iterator[str]:
+    """Yield the packages that some code, or a function inside it, imports from."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield _top(instruction.argval)
+    for inside in code.co_consts:
+        if isinstance(inside, CodeType):
+            yield from _imported_by(inside)
 
 
 def _folder_beside(module: str) -> Path | None:
@@ -187,13 +246,11 @@ def _place_of(top: str) -> Path | None:
 def apart(
     error: Exception, encode: Callable[[str, Any], object], classes: ErrorClasses
 ) -> tuple[list[Any], Exception | None]:
-    """Return what is kept of an exception so that the same can be raised again: its class, args, attributes.
+    """Return what is kept of an exception so that it can be raised again, and the one that is raised now.
 
-    And what is raised now, which is the same: itself, or if it holds what cannot be stored, one like it
-    without that. None if no such can be made of what is kept, here or in another process.
+    That is made of what is kept, so it is the same then and now: class, args, attributes, notes, and what it
+    came of. None if no such can be made, here or in another process.
     """
-    if not classes.would_find(type(error)):
-        return _NOT_REVIVED, None
 
     def is_storable(value: object) -> bool:
         try:
@@ -202,27 +259,102 @@ def apart(
             return False
         return True
 
+    kept = _kept(error, is_storable, classes, set())
+    made = None if kept is None else revived(kept, classes)
+    return (_NOT_REVIVED, None) if kept is None else (kept, made)
+
+
+def _kept(
+    error: BaseException, is_storable: Callable[[object], bool], classes: ErrorClasses, above: set[int]
+) -> list[Any] | None:
+    """Return what is kept of an exception; none if no one could make the same of it."""
+    via = classes.route(type(error)) if isinstance(error, Exception) else None
+    if via is None:
+        return None
+    assert isinstance(error, Exception)
     _, args, *state = _built_in(type(error)).__reduce__(error)
     attributes = {
         name: value
         for name, value in (state[0] if state else {}).items()
         if not name.startswith("__") and is_storable(value)
     }
-    lost = [name for name in vars(error) if not name.startswith("__") and name not in attributes]
     if not is_storable(list(args)):
-        lost.append("args")
         args = (str(error),)
     kept = [spelled(type(error)), list(args), attributes]
+    alone = revived(kept, classes)
+    if alone is None or type(alone) is not type(error):
+        return None
+    attributes |= _fields_besides(error, alone, is_storable)
+    more: dict[str, Any] = {"via": list(via)} if via else {}
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list) and notes and all(isinstance(note, str) for note in notes):
+        more["notes"] = list(notes)
+    if len(above) < _LONGEST_CHAIN:
+        more |= _origins(error, is_storable, classes, above | {id(error)})
+    kept = [*kept, more] if more else kept
     made = revived(kept, classes)
-    if made is None or type(made) is not type(error) or _text(made) != _text(error):
-        return _NOT_REVIVED, None
-    return kept, made if lost else error
+    return kept if made is not None and _text(made) == _text(error) else None
+
+
+def _origins(
+    error: BaseException, is_storable: Callable[[object], bool], classes: ErrorClasses, above: set[int]
+) -> dict[str, Any]:
+    """Return what is kept of the exceptions that one came of."""
+    found: dict[str, Any] = {}
+    for name, origin in (("cause", error.__cause__), ("context", error.__context__)):
+        if origin is None or id(origin) in above or (name == "context" and origin is error.__cause__):
+            continue
+        kept = _kept(origin, is_storable, classes, above)
+        found[name] = ["", [_text(origin) or "", type(origin).__qualname__], {}] if kept is None else kept
+    if error.__suppress_context__ and error.__cause__ is None:
+        found["hides"] = True
+    return found
+
+
+def _fields_besides(
+    error: Exception, alone: Exception, is_storable: Callable[[object], bool]
+) -> dict[str, Any]:
+    """Return slots of an exception, and fields of Python's, that its args do not bring back."""
+    found = {}
+    for name, field in _fields_of(type(error)).items():
+        try:
+            value, again = field.__get__(error), _field(field, alone)
+        except AttributeError:  # an empty slot
+            continue
+        if value is not again and not _is_same(value, again) and is_storable(value):
+            found[name] = value
+    return found
+
+
+def _is_same(value: object, again: object) -> bool:
+    return type(value) is type(again) and type(value) in (str, bytes, int, float, bool) and value == again
+
+
+def _field(field: Any, of: Exception) -> Any:
+    try:
+        return field.__get__(of)
+    except AttributeError:
+        return None
+
+
+def _fields_of(kind: type[Exception]) -> dict[str, Any]:
+    """Return the slots of a class, and the fields of Python's own; to read one runs no code."""
+    found: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if base is BaseException:
+            break
+        for name, field in vars(base).items():
+            if isinstance(field, MemberDescriptorType | GetSetDescriptorType) and not name.startswith("__"):
+                found.setdefault(name, field)
+    found.pop("obj", None)  # that of an AttributeError: it may be anything, however large
+    return found
 
 
 def revived(kept: Any, classes: ErrorClasses) -> Exception | None:
     """Return the exception that was taken apart; none if it cannot be. No code of its class is run."""
-    name, args, attributes = kept
-    found = classes.find(name)
+    name, args, attributes, *rest = kept
+    more: Mapping[str, Any] = rest[0] if rest else {}
+    found = classes.find(name, more.get("via", ()))
     if found is None:
         return None
     made = _built_in(found)
@@ -231,16 +363,39 @@ def revived(kept: Any, classes: ErrorClasses) -> Exception | None:
         made.__init__(error, *args)
         for attribute, value in attributes.items():
             if not attribute.startswith("__"):
-                _set(made, error, attribute, value)
+                _set(error, attribute, value)
     except Exception:  # one whose making needs what was not kept
         return None
+    if more:
+        _add(error, more, classes)
     return error
 
 
-def _set(made: Any, error: Exception, name: str, value: Any) -> None:
-    """Set an attribute where it was: in a field of the built-in class, else beside it, past any property."""
-    field: Any = next((vars(base)[name] for base in made.__mro__ if name in vars(base)), None)
-    if hasattr(field, "__set__"):
+def _add(error: Exception, more: Mapping[str, Any], classes: ErrorClasses) -> None:
+    """Give an exception its notes, and what it came of."""
+    if "notes" in more:
+        _DICT_OF.__get__(error)["__notes__"] = list(more["notes"])
+    origins = {name: _origin(more[name], classes) for name in ("cause", "context") if name in more}
+    fields: Mapping[str, Any] = vars(BaseException)
+    fields["__context__"].__set__(error, origins.get("context", origins.get("cause")))
+    if "cause" in origins:
+        fields["__cause__"].__set__(error, origins["cause"])
+    elif more.get("hides"):
+        fields["__suppress_context__"].__set__(error, True)
+
+
+def _origin(kept: Any, classes: ErrorClasses) -> Exception:
+    found = revived(kept, classes) if kept[0] else None
+    if found is not None:
+        return found
+    text, kind = (kept[1][0], kept[1][1]) if not kept[0] else ("", kept[0])
+    return StepFailed(str(text), type=str(kind))
+
+
+def _set(error: Exception, name: str, value: Any) -> None:
+    """Set an attribute where it was: in a slot or a field of Python's, else beside it, past any property."""
+    field = _fields_of(type(error)).get(name)
+    if field is not None:
         field.__set__(error, value)
     else:
         _DICT_OF.__get__(error)[name] = value
@@ -248,6 +403,8 @@ def _set(made: Any, error: Exception, name: str, value: Any) -> None:
 
 _DICT_OF: Any = vars(BaseException)["__dict__"]
 _NOT_REVIVED: list[Any] = ["", [], {}]
+_LONGEST_CHAIN = 8
+"""So many exceptions, each of which came of the next, are kept."""
 _HEAP_TYPE = 1 << 9
 
 
@@ -256,7 +413,7 @@ def _built_in(kind: type[Exception]) -> Any:
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
 
 
-def _text(error: Exception) -> str | None:
+def _text(error: BaseException) -> str | None:
     try:
         return str(error)
     except Exception:  # an exception may be anything, even one that cannot be printed
