@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from everstep.model.enums import Status
     from everstep.model.records import CheckpointRecord
     from everstep.model.retention import Retention
+    from everstep.model.tracing import Tracing
     from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
     from everstep.ports.system import Clock, Ids
     from everstep.registry import Opened
@@ -111,6 +112,7 @@ class Host:
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
         retention: Retention | None = None,
+        tracing: bool | Tracing | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -136,6 +138,7 @@ class Host:
             codecs=codecs,
             allow_pickle=allow_pickle,
             retention=retention,
+            tracing=tracing,
             owns_loop=True,
         )
         self._lanes = Lanes(self._host)
