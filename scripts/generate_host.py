@@ -16,7 +16,7 @@ from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[1] / "src" / "everstep" / "client"
 
-ONLY_ASYNC = {"driving", "tracer", "twin", "worker"}
+ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 BY_HAND = {"__init__", "__aenter__", "__aexit__", "close"}
 """What has nothing of its async twin but the signature is written out below."""

@@ -15,7 +15,7 @@ from everstep.graph.check.validate import Offers, Rule
 from everstep.model.bundles import LeaveOut
 from everstep.model.durability import DurabilityMode
 from everstep.model.retry import RetryPreset
-from everstep.model.tracing import Tracing
+from everstep.ports.tracing import Tracing
 
 __all__ = [
     "Asked",

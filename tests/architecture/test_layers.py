@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines": {"frontends"},
     "phases": {"frontends"},
     "results": {"model", "codec", "graph", "ports", "runtime", "client"},
-    "types": {"model", "codec.chain", "graph"},
+    "types": {"model", "codec.chain", "graph", "ports.tracing"},
     "backends": {"errors", "frontends"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),

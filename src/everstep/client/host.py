@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from everstep.client.tracing import tracer_of
     from everstep.engine.query.text import read_query
     from everstep.model.address import Part
-    from everstep.model.tracing import Tracing
+    from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.events import Event, Listener
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import current_channel, gone_on
     from everstep.runtime.retention.collect import Collector
-    from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.travel.explain import Explanation, explain
     from everstep.runtime.travel.fork import Edits, fork
     from everstep.runtime.waits.answers import Answers
@@ -272,11 +271,6 @@ class AsyncHost:
     def driving(self) -> set[Drivable]:
         """What drives runs on this host's loop right now."""
         return self._services.driving
-
-    @property
-    def tracer(self) -> Tracer | None:
-        """What makes the spans of this host; none if it does not trace."""
-        return self._services.tracing
 
     @property
     def clock(self) -> Clock:

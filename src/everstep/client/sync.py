@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from everstep.model.enums import Status
     from everstep.model.records import CheckpointRecord
     from everstep.model.retention import Retention
-    from everstep.model.tracing import Tracing
     from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
     from everstep.ports.system import Clock, Ids
+    from everstep.ports.tracing import Tracing
     from everstep.registry import Opened
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.outage.spool import Spool

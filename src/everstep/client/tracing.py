@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from everstep.errors import BadRequest
-from everstep.model.tracing import Tracing, tracing_around, tracing_of
+from everstep.ports.tracing import Tracing, tracing_around, tracing_of
+from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.runtime.tracing.spans import Tracer
@@ -29,3 +30,14 @@ def tracer_of(said: bool | Tracing | None, environ: Mapping[str, str]) -> Tracer
         ) from error
     tracer: Tracer = spans.Tracer(given)
     return tracer
+
+
+class Hosts(Protocol):
+    """A host, as far as it is asked here."""
+
+    _services: Services
+
+
+def tracer_in(host: Hosts) -> Tracer | None:
+    """Return what makes the spans of a host; none if it does not trace."""
+    return host._services.tracing

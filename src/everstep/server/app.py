@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everstep.client.host import AsyncHost
 from everstep.client.surroundings import new_request_id
+from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.author.flow import Flow
 from everstep.runtime.live.at_work import REQUEST
@@ -75,6 +76,7 @@ class Application:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self._tracer = tracer_in(service.host)
         self._router: ASGIApp = Router(_routes(service), default=_nowhere, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +98,7 @@ class Application:
                 message = {**message, "headers": [*message.get("headers", ()), said]}
             await send(message)
 
-        tracing = self.service.host.tracer
+        tracing = self._tracer
         try:
             if tracing is None:
                 await self._router(scope, receive, watched)

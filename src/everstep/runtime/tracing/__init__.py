@@ -1,4 +1,4 @@
-"""Spans of what is done, for OpenTelemetry. Read `spans` first.
+"""Spans for OpenTelemetry. Read `spans` first.
 
 Loaded by hosts that trace. May import what `runtime` may, OpenTelemetry's API, and of its rooms `live`.
 """

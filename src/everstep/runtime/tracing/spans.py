@@ -22,7 +22,7 @@ from opentelemetry.trace import (
 
 from everstep.model.enums import Status as RunStatus
 from everstep.model.records import RESULT, ErrorInfo
-from everstep.model.tracing import ANSWER, CALLER, DRIVE, Tracing, read, written
+from everstep.ports.tracing import ANSWER, CALLER, DRIVE, Tracing, read, written
 from everstep.runtime.live.log_text import without_secrets
 
 LONGEST_VALUE = 4096
@@ -52,7 +52,7 @@ class Tracer:
     ) -> tuple[DriveTrace | None, dict[str, str] | None]:
         """Begin the root span of a drive; returns it, and what its records are to say.
 
-        Nobody listens if its context is not valid: there is no SDK, and no step is traced then.
+        Without an SDK its context is not valid, and no step is traced.
         """
         here, known = self.caller(), before or {}
         caller = known.get(CALLER) or here
