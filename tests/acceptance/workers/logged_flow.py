@@ -19,7 +19,7 @@ def dies() -> None:
     raise KeyError("lost")
 
 
-@node(output="said", retry=Retry(times=1, wait=0))
+@node(output="said", retry=Retry(1, first=0.01))
 def speak(token: str, ctx: Context) -> int:
     if ctx.attempt == 2:
         logging.getLogger("shop.again").warning("again")
