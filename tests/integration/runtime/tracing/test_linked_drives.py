@@ -65,7 +65,11 @@ def test_links_lead_from_the_last_drive_over_crashes_a_takeover_and_a_week_to_th
         story.append(links["drive"])
     assert len({drive.partition("/")[0] for drive in story}) == len(story)
     nodes = [
-        [span["attributes"]["everstep.node"] for span in spans if span["parent"] == drive and "node" in span["name"]]
+        [
+            span["attributes"]["everstep.node"]
+            for span in spans
+            if span["parent"] == drive and "node" in span["name"]
+        ]
         for drive in story
     ]
     # The owner that lost its lease had written that `load` was done; who took over goes on from there.
