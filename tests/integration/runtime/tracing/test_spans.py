@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from everstep import AsyncHost, Context, Flow, Host, Retry, node
+from everstep import AsyncContext, AsyncHost, Flow, Host, Retry, node
 from everstep.errors import BadRequest
 from everstep.types import Tracing
 from tests.integration.runtime.tracing.traced import plain, provider_to
@@ -51,7 +51,7 @@ def test_spans_of_user_code_lie_in_those_of_its_node_also_on_threads(seen: Seen)
             return x
 
     @node(output="c")
-    async def both(a: int, b: int, ctx: Context) -> int:
+    async def both(a: int, b: int, ctx: AsyncContext) -> int:
         def search(by: int) -> int:
             with mine.start_as_current_span(f"in search {by}"):
                 return by
