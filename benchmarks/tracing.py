@@ -1,4 +1,4 @@
-"""What tracing adds to a step's processor time: off, with OpenTelemetry's API only, with an SDK that drops all.
+"""What tracing adds to a step's processor time: off, with OpenTelemetry's API only, with an SDK.
 
     python benchmarks/tracing.py [STEPS] [ROUNDS]
 
@@ -33,12 +33,14 @@ def _step(k: int) -> Any:
 
 def microseconds(flow: Flow, steps: int, tracing: Tracing | None) -> float:
     """Return what a step costs of the processor."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        with Host(f"sqlite:///{Path(folder)}/runs.db", tracing=tracing or False) as host:
-            host.run(flow, {"v0": 0})
-            began = time.process_time()
-            host.run(flow, {"v0": 0})
-            return (time.process_time() - began) / steps * 1e6
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        Host(f"sqlite:///{Path(folder)}/runs.db", tracing=tracing or False) as host,
+    ):
+        host.run(flow, {"v0": 0})
+        began = time.process_time()
+        host.run(flow, {"v0": 0})
+        return (time.process_time() - began) / steps * 1e6
 
 
 def main(steps: int, rounds: int) -> None:

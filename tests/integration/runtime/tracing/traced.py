@@ -1,4 +1,4 @@
-"""A traced run in several processes: `python -m tests.integration.runtime.tracing.traced URL FILE DAY ACT`."""
+"""A traced run in several processes: `python -m tests.integration.runtime.tracing.traced URL FILE DAY DO`."""
 
 from __future__ import annotations
 
