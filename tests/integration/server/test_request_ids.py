@@ -36,12 +36,14 @@ def answered(headers: dict[str, str], tracing: Tracing | None = None) -> httpx.R
 
 
 async def _answered(headers: dict[str, bytes], tracing: Tracing | None) -> httpx.Response:
-    known = {name: value.encode() for name, value in BEARER.items()}
+    sent = [(n.encode(), v) for n, v in headers.items()] + [
+        (n.encode(), v.encode()) for n, v in BEARER.items()
+    ]
     async with AsyncHost("memory:", tracing=tracing) as host:
         transport = httpx.ASGITransport(create_app(host, [flow], token=TOKEN))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             body = {"flow": "plain", "inputs": {"x": 1}, "run_id": "h1"}
-            response = await client.post("/runs", json=body, headers=known | headers)
+            response = await client.post("/runs", json=body, headers=sent)
             assert response.status_code == 202
         if tracing is not None:
             await host.resume("h1", flow)
