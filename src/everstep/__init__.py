@@ -92,8 +92,8 @@ _HOMES = {
 }
 """Names by the module that has them, which is loaded when one of them is first used."""
 _MODULES = (
-    *("backends", "checkpoints", "migrate", "notify", "phases", "pipelines", "results", "testing", "types"),
-    "wait",
+    *("backends", "checkpoints", "logs", "migrate", "notify", "phases", "pipelines", "results", "testing"),
+    *("types", "wait"),
 )
 _MOVED = {
     "everstep.phases": ("Phase", "ScoredGate"),

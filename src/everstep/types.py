@@ -15,6 +15,7 @@ from everstep.graph.check.validate import Offers, Rule
 from everstep.model.bundles import LeaveOut
 from everstep.model.durability import DurabilityMode
 from everstep.model.retry import RetryPreset
+from everstep.ports.tracing import Tracing
 
 __all__ = [
     "Asked",
@@ -39,4 +40,5 @@ __all__ = [
     "Rule",
     "Spent",
     "Subflow",
+    "Tracing",
 ]

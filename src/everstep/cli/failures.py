@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from typing import TYPE_CHECKING
 
 import click
 
 from everstep.cli.view.text import printable, write_json
 from everstep.errors import DotError, EverstepError
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.cli.args.logs import logged
+else:
+    logged = on_demand("everstep.cli.args.logs:logged")
 
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Say what went wrong and return the exit code."""
+    if not as_json and "everstep.logs" in sys.modules and logged(error):
+        return error.exit_code if isinstance(error, (click.ClickException, EverstepError)) else 1
     if isinstance(error, click.ClickException):
         return _report_usage(error, as_json=as_json)
     if not isinstance(error, EverstepError):

@@ -73,8 +73,10 @@ if TYPE_CHECKING:
     from everstep.client.groups.waiting import WaitingCalls
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
+    from everstep.client.tracing import tracer_of
     from everstep.engine.query.text import read_query
     from everstep.model.address import Part
+    from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.events import Event, Listener
@@ -112,6 +114,7 @@ else:
     history = on_demand("everstep.runtime.history:history")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     Tailing = on_demand("everstep.client.record_events:Tailing")
+    tracer_of = on_demand("everstep.client.tracing:tracer_of")
     streamed = on_demand("everstep.client.streaming:streamed")
     told_both = on_demand("everstep.client.streaming:told_both")
     current_channel = on_demand("everstep.runtime.reader:current_channel")
@@ -170,6 +173,7 @@ class AsyncHost:
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
         retention: Retention | None = None,
+        tracing: bool | Tracing | None = None,
     ) -> None:
         system = self._system_of(clock, ids)
         clock = system.clock
@@ -203,6 +207,8 @@ class AsyncHost:
             queue=open_queue(queue, clock) if queue is not None else None,
             codecs=codecs_of(encrypt, compress, codecs),
         )
+        if tracing is not None or "EVERSTEP_TRACING" in self._environ:
+            self._services.tracing = tracer_of(tracing, self._environ)
         self._runs = Runs(self._services, LeaseKeeper(opened.store, self._services.blocking, system))
         self._assemble(self._keep_by(retention), schemes)
 

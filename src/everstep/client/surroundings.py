@@ -44,6 +44,11 @@ def _state_folder(named: str | None, home: str | None) -> Path:
     return state / "everstep" / "spool"
 
 
+def new_request_id() -> str:
+    """Return an id for a request that came without one."""
+    return random_bytes(8).hex()
+
+
 def make_own_folder() -> None:
     """Make `./.everstep/`, and keep it out of version control."""
     folder = Path(".everstep")

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from everstep.model.retention import Retention
     from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
     from everstep.ports.system import Clock, Ids
+    from everstep.ports.tracing import Tracing
     from everstep.registry import Opened
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.outage.spool import Spool
@@ -111,6 +112,7 @@ class Host:
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
         retention: Retention | None = None,
+        tracing: bool | Tracing | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -136,6 +138,7 @@ class Host:
             codecs=codecs,
             allow_pickle=allow_pickle,
             retention=retention,
+            tracing=tracing,
             owns_loop=True,
         )
         self._lanes = Lanes(self._host)

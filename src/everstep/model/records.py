@@ -58,6 +58,9 @@ Its decision names the node."""
 GUARDS = "@guards"
 """The path of the pseudo-step that says which budgets hold, or how breakers stand."""
 
+TRACE = "@trace"
+"""What metadata of a record, and details of a wait, call what they say of the trace it was made in."""
+
 KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
 

@@ -87,6 +87,7 @@ class RestingRuns:
         )
         journal = Journal(self._services, identity, durability, folded.state, folded.space)
         journal.head = folded.head
+        journal.noted, journal.noted_from = folded.note, folded.head.sequence
         journal.lease = lease
         journal.is_halted = row.status is Status.HALTED
         folded.state.gone.clear()

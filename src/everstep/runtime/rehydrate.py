@@ -14,7 +14,7 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status, Trigger, ValueForm
-from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRecord
+from everstep.model.records import TRACE, CheckpointRecord, Counters, ErrorInfo, StepRecord
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.drive.apply import Lists, apply, loaded
 from everstep.runtime.drive.chain_writer import Head
@@ -39,6 +39,8 @@ class Rehydrated:
         self.status = Status.RUNNING
         self.error: ErrorInfo | None = None
         self.record: CheckpointRecord | None = None
+        self.note: dict[str, str] | None = None
+        """What the newest record says that tells of a trace."""
         self.seen: dict[Version, Any] = {}
         """Versions that were watched for and came by, or why one of them cannot be read."""
         self._watched: frozenset[Version] = frozenset()
@@ -118,6 +120,8 @@ class Rehydrated:
     def _take(self, opened: OpenRecord, *, is_first: bool) -> None:
         record = opened.record
         self.status, self.error, self.record = record.status, record.error, record
+        if record.metadata is not None and TRACE in record.metadata:
+            self.note = record.metadata[TRACE]
         payloads = iter(opened.payloads)
         if record.trigger is _RESUME:
             self.state.reopen()

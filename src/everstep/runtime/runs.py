@@ -32,6 +32,7 @@ from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.invoke import describe_error
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from everstep.runtime.reader import RunReader
     from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
     from everstep.runtime.stay import stay
+    from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.travel.migrate import migrated
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
@@ -165,6 +167,8 @@ class Runs:
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
+        if self._services.tracing is not None:
+            journal.note = self._services.tracing.caller_note()
         if await journal.admit(drafts, None) is Verdict.ACCEPTED:
             await self._services.ring(run_id, flow.name)
             return _admitted(journal)
@@ -267,7 +271,10 @@ class Runs:
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
-            if not isinstance(await self._taken_up(row, taken, flow, start, act=act), Outcome):
+            ready = await self._taken_up(row, taken, flow, start, act=act)
+            if not isinstance(ready, Outcome):
+                if ready.journal.trace is not None:
+                    ready.journal.trace.end(Status.RUNNING, None)
                 self.keeper.drop(taken.lease)
                 await self.resting.release(taken.lease)
         return await self.reader.row(row.run_id)
@@ -308,6 +315,8 @@ class Runs:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
         journal, state, space, drafts = await draft_run(services, flow, given, run_id)
+        if services.tracing is not None:
+            self._trace(services.tracing, journal, flow)
         try:
             verdict = await journal.admit(drafts, self._new_owner())
         except BaseException:
@@ -382,6 +391,7 @@ class Runs:
     ) -> Ready | Outcome:
         """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
         services, lease = self._services, taken.lease
+        begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             if row.stop_request is not None and is_other(row, flow):
@@ -396,10 +406,12 @@ class Runs:
                 folded = await self.reader.rehydrate(row, flow.plan, flow.durability, tail=taken.tail)
                 journal = await self.resting.journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
-            journal.endures, journal.act = endures, act
+            journal.endures, journal.act, begun = endures, act, journal
             if row.stop_request is StopRequest.CANCEL:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
+            if services.tracing is not None:
+                self._trace(services.tracing, journal, flow)
             if space.has_channel_elsewhere:
                 journal.elsewhere = await attach(self._services, row.run_id, space)
             starts = resume_points(row, flow, state, space, start)
@@ -417,7 +429,9 @@ class Runs:
                 await journal.flush(Trigger.RESUME, changes_status=True)
             elif is_hopeless(lease, flow.durability.max_resume_attempts):
                 await self._abandon(journal, lease)
-        except BaseException:
+        except BaseException as error:
+            if begun is not None and begun.trace is not None:
+                begun.trace.fail(error, describe_error(error))
             self.keeper.drop(lease)
             await give_back(self._services, self.keeper, lease)
             raise
@@ -507,7 +521,14 @@ class Runs:
                 ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None
                 self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
                 await self.keeper.confirm(lease)
-            status = await (drive.run_logged() if flow.logs else drive.run())
+            is_surrounded = flow.logs or journal.trace is not None or self._services.notes_at_work
+            status = await (drive.run_surrounded() if is_surrounded else drive.run())
+            if journal.trace is not None:
+                journal.trace.end(status, drive.failure)
+        except BaseException as stopped:
+            if journal.trace is not None:
+                journal.trace.fail(stopped, describe_error(stopped))
+            raise
         finally:
             try:
                 await self._let_go(
@@ -549,6 +570,11 @@ class Runs:
         with suppress(StoreError):
             rows = await open_waits(self._services.store, run_id)
         return (*(row for row in rows if row.wait_id not in closed), *waits_here(self._services, run_id))
+
+    def _trace(self, tracing: Tracer, journal: Journal, flow: Flow) -> None:
+        """Begin the trace of a drive that is about to begin."""
+        epoch = journal.lease.epoch if journal.lease is not None else 1
+        journal.trace, journal.note = tracing.begin(flow.name, journal.run_id, epoch, journal.noted)
 
     def _new_owner(self) -> str:
         owner = self._services.ids.new_id()

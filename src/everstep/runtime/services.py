@@ -40,6 +40,7 @@ from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
     from everstep.runtime.live.live_data import LiveData
+    from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.waits.tokens import Tokens
 else:
     LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
@@ -77,6 +78,10 @@ class Services:
     """What the values in one record should not exceed."""
     after_run: Callable[[Flow], None] | None = None
     """Told of each flow whose run has ended, so that retention can apply."""
+    notes_at_work = False
+    """True once the program has loaded what asks at which step its code is at work."""
+    tracing: Tracer | None = None
+    """What makes spans of what is done here, if that was asked for."""
     side_by_side = False
     """True while a worker drives several runs on this loop, or may at any moment: no node is to hold it."""
 

@@ -15,8 +15,11 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everstep.client.host import AsyncHost
+from everstep.client.surroundings import new_request_id
+from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.author.flow import Flow
+from everstep.runtime.live.at_work import REQUEST
 from everstep.server.checks import SLASH, check_query
 from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
 from everstep.server.guards import check_bearer
@@ -30,6 +33,8 @@ access = logging.getLogger("everstep.access")
 
 ROUTE = "everstep.route"
 """Where the scope of a request says which line of the table it met."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 GONE = 499
 """What the log and the metrics say of a client that did not wait for its answer."""
@@ -71,6 +76,7 @@ class Application:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self._tracer = tracer_in(service.host)
         self._router: ASGIApp = Router(_routes(service), default=_nowhere, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,6 +85,8 @@ class Application:
             return
         began = time.monotonic()
         status = GONE
+        request_id = _request_id(scope)
+        around = REQUEST.set(request_id)
         if b"%2f" in scope.get("raw_path", b"").lower():
             scope = {**scope, "path": _path_of(scope["raw_path"])}
 
@@ -86,15 +94,36 @@ class Application:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                said = (b"x-request-id", request_id.encode())
+                message = {**message, "headers": [*message.get("headers", ()), said]}
             await send(message)
 
+        tracing = self._tracer
         try:
-            await self._router(scope, receive, watched)
+            if tracing is None:
+                await self._router(scope, receive, watched)
+            else:
+                with tracing.request(_known_method(scope["method"]), _header(scope, b"traceparent")) as span:
+                    await self._router(scope, receive, watched)
+                    span.answered(scope.get(ROUTE, "none"), status, request_id)
         finally:
             seconds = time.monotonic() - began
             method = _known_method(scope["method"])
             self.service.metrics.observe(method, scope.get(ROUTE, "none"), status, seconds)
             access.info("%s %s %d %.1f ms", method, redacted(scope["path"]), status, seconds * 1000)
+            REQUEST.reset(around)
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    """Return a header of a request that came once; none if it did not."""
+    found = [value for key, value in scope["headers"] if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the id that the client gave its request, if it is one, else a new one."""
+    given = _header(scope, b"x-request-id")
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else new_request_id()
 
 
 def _path_of(raw: bytes) -> str:

@@ -27,6 +27,7 @@ from everstep.codec.tags import Refused
 from everstep.codec.values import pickled, unpickled
 from everstep.errors import BadRequest, BundleInvalid, IncompatibleVersion
 from everstep.graph.author.flow import Flow
+from everstep.model.records import TRACE
 from everstep.model.shapes import understood
 from everstep.runtime.bundles.new_file import NewFile, sync_folder
 
@@ -103,7 +104,9 @@ class CheckpointManager:
         state = self._host.state(run_id, newest.sequence)
         records = self._host.history(run_id, last=newest.sequence)
         told = session_form(info, state, records, self._backend(state), flow)
-        asked = {_CALLED.get(k, k): v for k, v in (newest.metadata or {}).items() if k != "source"}
+        asked = {
+            _CALLED.get(k, k): v for k, v in (newest.metadata or {}).items() if k not in ("source", TRACE)
+        }
         given = asked | dict(metadata or {})
         created = iso(self._host.clock.now()) or ""
         own = self.folder / f"session_{run_id}_step_{told['steps']}_{re.sub('[^0-9T]', '', created)}"

@@ -20,6 +20,7 @@ from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, Value
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
+    TRACE,
     CheckpointRecord,
     Counters,
     ErrorInfo,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from everstep.engine.keyframe import snapshot
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.outage.outbox import Outbox
+    from everstep.runtime.tracing.spans import DriveTrace
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
@@ -136,6 +138,14 @@ class Journal:
         self.lease: Lease | None = None
         self.admission: Admission | None = None
         """What the run was given when it was admitted, if that was done here."""
+        self.trace: DriveTrace | None = None
+        """The spans of this drive, if it is traced."""
+        self.noted: dict[str, str] | None = None
+        """What records say of the trace of the drive before."""
+        self.note: dict[str, str] | None = None
+        """What its records say of its trace: the first that this drive writes, and keyframes."""
+        self.noted_from = 0
+        """The sequence that this drive goes on from."""
         self.act: Act | None = None
         """Who started, resumed or cancelled the run, until a record says so."""
         self.is_halted = False
@@ -243,6 +253,9 @@ class Journal:
             self._clear()
             return Verdict.ACCEPTED
         flow, ttl = self._identity, self._durability.lease_ttl
+        about = flow.about(self._durability)
+        if self.note is not None:
+            about[TRACE] = self.note
         process = self._services.holder(ttl)
         record = CheckpointRecord(
             checkpoint_id=self._services.ids.new_id(),
@@ -255,7 +268,7 @@ class Journal:
             flow_version=flow.flow_version,
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
-            metadata=flow.about(self._durability) or None,
+            metadata=about or None,
             act=self.act,
         )
         self.admission = Admission(
@@ -482,6 +495,8 @@ class Journal:
         metadata: dict[str, Any] | None,
         now: datetime,
     ) -> CheckpointRecord:
+        if self.note is not None and self.head.sequence == self.noted_from:
+            metadata = {**(metadata or {}), TRACE: self.note}
         delta = CheckpointRecord(
             checkpoint_id=self._services.ids.new_id(),
             sequence=self.head.sequence + 1,
@@ -527,6 +542,7 @@ class Journal:
             state=snapshot(state, values),
             counters=Counters(state.total),
             ttl=delta.ttl or self._durability.checkpoint_ttl,
+            metadata=delta.metadata if self.note is None else {**(delta.metadata or {}), TRACE: self.note},
         )
 
     async def _put(

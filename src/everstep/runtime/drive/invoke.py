@@ -48,14 +48,19 @@ class Stream(Protocol):
         """Note that the stream is over."""
 
 
-class CallLog(Protocol):
-    """Keeps what one attempt at a node logs and prints."""
+class Around(Protocol):
+    """Surrounds one attempt at a node: keeps what it logs, says where its log lines come from, traces it."""
 
-    def kept(self) -> AbstractContextManager[None]:
+    is_on: bool
+    """True once it was entered."""
+
+    def entered(self, call: Call) -> AbstractContextManager[None]:
         """Return what lasts as long as the node runs, on its thread or in its task."""
 
-    def leave(self) -> None:
-        """Note that the node waits, and goes on with this log where it is entered again."""
+    def unit(
+        self, name: str, occurrence: int, attempt: int, given: Any
+    ) -> AbstractContextManager[Callable[[Any], None]]:
+        """Return what lasts as long as one attempt at a durable call of it, and is told of its result."""
 
 
 class OpensContext(Protocol):
@@ -121,8 +126,8 @@ class Call(msgspec.Struct, eq=False):
     """Why it is written at once: what it cost or how it failed made a guard speak up."""
     drafts: tuple[Any, ...] | None = None
     """What it gave, once that is encoded."""
-    log: CallLog | None = None
-    """What keeps what it logs and prints, if its flow asks for that."""
+    around: Around | None = None
+    """What surrounds it, if its flow, its host or its program asks for that."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
     units: Any = None
@@ -259,12 +264,9 @@ class YieldedItems:
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
     """Call a sync node on this thread."""
-    if call.log is not None:
-        log, call.log = call.log, None
-        with log.kept():
+    if call.around is not None and not call.around.is_on:
+        with call.around.entered(call):
             call_here(call, on_chunk)
-        if call.units is not None and call.units.is_left:
-            log.leave()
         return
     marks = Context.marks
     if marks is not None:
@@ -295,12 +297,9 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
 
 async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
     """Await an async node on this loop."""
-    if call.log is not None:
-        log, call.log = call.log, None
-        with log.kept():
+    if call.around is not None and not call.around.is_on:
+        with call.around.entered(call):
             await call_async(call, on_chunk)
-        if call.units is not None and call.units.is_left:
-            log.leave()
         return
     late = False
     try:

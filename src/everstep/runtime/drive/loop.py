@@ -44,15 +44,16 @@ from everstep.runtime.drive.rest import BREATH, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.around import Surroundings
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
     from everstep.runtime.guards.shared_breakers import SharedBreakers
-    from everstep.runtime.live.step_logs import LogWriter
     from everstep.runtime.waits.open import DriveWaits
 else:
+    Surroundings = on_demand("everstep.runtime.drive.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
@@ -92,7 +93,7 @@ class Drive:
         self._preparer = Preparer(run, self._midway, self._guards)
         self._beside = Beside(run, self._rest)
         self._read_plan(run.flow)
-        self._logs: LogWriter | None = None
+        self._around: Surroundings | None = None
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._unread: ValueOutOfReach | None = None
@@ -181,19 +182,13 @@ class Drive:
                 self._waiting.close()
             await self._beside.stop()
 
-    async def run_logged(self) -> Status:
-        """Do the same, and keep what the nodes log and print."""
-        lease = self._journal.lease
-        self._logs = logs = self._services.live.logs() if lease is not None else None
-        if logs is None or lease is None:
-            return await self.run()
-        logs.catching.begin()
-        try:
-            return await self.run()
-        finally:
-            logs.catching.end()
-            logs.end(lease.run_id, lease.epoch)
-            await logs.settle()
+    async def run_surrounded(self) -> Status:
+        """Do the same, with what was asked for around the code of nodes: logs, log lines that say where from,
+        spans."""
+        is_logged = self._run.flow.logs and self._journal.lease is not None
+        logs = self._services.live.logs() if is_logged else None
+        self._around = Surroundings(self._journal, logs)
+        return await self._around.during(self.run)
 
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or the run was cancelled."""
@@ -471,8 +466,8 @@ class Drive:
             await self._secure(calls)
         for call in calls:
             call.started_at = self._clock.now()
-            if self._logs is not None:
-                self._keep_log(call, self._logs)
+            if self._around is not None:
+                call.around = self._around.of(call)
             if self._teller.is_heard:
                 self._teller.step_started(call)
             self._beside.start(call)
@@ -520,15 +515,10 @@ class Drive:
         if (running := self._run_call(call)) is not None:
             await running
 
-    def _keep_log(self, call: Call, logs: LogWriter) -> None:
-        lease = self._journal.lease
-        assert lease is not None
-        call.log = logs.log_of(lease.run_id, call.path, call.visit, lease.epoch, call.attempt)
-
     def _run_call(self, call: Call) -> Pending:
         call.started_at = self._clock.now()
-        if self._logs is not None:
-            self._keep_log(call, self._logs)
+        if self._around is not None:
+            call.around = self._around.of(call)
         if self._teller.is_heard:
             self._teller.step_started(call)
         if call.error is not None or call.asks is not None:

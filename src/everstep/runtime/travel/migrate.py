@@ -33,7 +33,7 @@ from everstep.model.acts import Act
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Mode, Persist, Status, ValueForm
 from everstep.model.leases import Lease
-from everstep.model.records import CHANNEL, STREAM, WAIT, Counters, SerializedState
+from everstep.model.records import CHANNEL, STREAM, TRACE, WAIT, Counters, SerializedState
 from everstep.ports.store import RunRow
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.drive.apply import Lists
@@ -169,14 +169,16 @@ async def migrated(
     identity = Identity(row.run_id, row.flow_id, flow.version, plan.hash, plan.blueprint, row.parent_run_id)
     journal = Journal(services, identity, flow.durability, state, folded.space)
     journal.head, journal.lease, journal.key_run = folded.head, lease, key_run
-    journal.is_halted, journal.act = row.status is Status.HALTED, act
+    journal.is_halted, journal.act, journal.noted = row.status is Status.HALTED, act, folded.note
     metadata: dict[str, Any] = {
         "from": {"flow_version": row.flow_version, "flow_hash": row.flow_hash},
         "migrations": [*compat.migrations, *cast],
         "starts": list(compat.starts),
         **({"source": flow.source} if flow.source is not None else {}),
+        **({TRACE: folded.note} if folded.note is not None else {}),
     }
     await journal.migrate(row.status, folded.error, metadata)
+    journal.noted_from = journal.head.sequence
     return journal, state, folded.space
 
 

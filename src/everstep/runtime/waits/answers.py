@@ -26,6 +26,7 @@ from everstep.model.acts import Act, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
+from everstep.model.records import TRACE
 from everstep.model.shapes import understood
 from everstep.model.waits import (
     LISTENING,
@@ -131,7 +132,10 @@ class Answers:
         codecs, details = self._services.codecs, None
         plain = open_wait(codecs, row)
         said, act = signed(plain, checked(plain, answer), act)
-        notes = {_ACT: act, _SENT: sent_id}
+        notes: dict[str, Any] = {_ACT: act, _SENT: sent_id}
+        if self._services.tracing is not None:
+            opened_in = trace_note(plain)
+            notes[TRACE] = self._services.tracing.note_answer(row.run_id, row.path, row.kind, opened_in)
         if any(note is not None for note in notes.values()):
             said_of_it = {name: note for name, note in notes.items() if note is not None}
             noted = msgspec.json.encode({**msgspec.json.decode(plain.details), **said_of_it})
@@ -348,6 +352,12 @@ def sent_as(codecs: Codecs, row: WaitRow) -> str | None:
     """Return the id under which the answer of a wait was sent; none if it had none, or cannot be read."""
     sent = msgspec.json.decode(look_at_wait(codecs, row).details).get(_SENT)
     return sent if isinstance(sent, str) else None
+
+
+def trace_note(row: WaitRow) -> dict[str, str]:
+    """Return what a wait says of a trace. It is not encrypted any more."""
+    note = msgspec.json.decode(row.details).get(TRACE)
+    return note if isinstance(note, dict) else {}
 
 
 def who_settled(row: WaitRow) -> Act | None:

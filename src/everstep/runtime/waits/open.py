@@ -22,7 +22,7 @@ from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
-from everstep.model.records import WAIT, visit_path
+from everstep.model.records import TRACE, WAIT, visit_path
 from everstep.model.waits import (
     EVENT_KIND,
     LISTENING,
@@ -41,7 +41,7 @@ from everstep.runtime.drive.values import Slot
 from everstep.runtime.guards.budgets import take_answer
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.waits.announce import announce
-from everstep.runtime.waits.answers import who_settled
+from everstep.runtime.waits.answers import trace_note, who_settled
 from everstep.runtime.waits.inbox import check_has_inbox, checked_name
 from everstep.runtime.waits.publish import check_has_events
 from everstep.runtime.waits.settled import answer_type_of, output_of, settlement_of, too_late
@@ -145,6 +145,9 @@ class DriveWaits:
         if wait.kind not in ("timer", SETTLE, *LISTENING):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
         details = details_of(asking, wait, is_inside=bool(opened.unit))
+        if self._journal.trace is not None:
+            noted = {TRACE: {"drive": self._journal.trace.traceparent}}
+            details = msgspec.json.encode(msgspec.json.decode(details) | noted)
         ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
         topic = self._topic(wait) if wait.kind in LISTENING else None
         self.opened.append(
@@ -258,6 +261,9 @@ class DriveWaits:
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.act = who_settled(row)
+        if self._journal.trace is not None:
+            waited = (now + self._services.time.ahead - row.opened_at).total_seconds()
+            self._journal.trace.settled(row.path, row.kind, trace_note(row), waited)
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
         message = message_of(row)
         if message is not None and row.kind == EVENT_KIND:

@@ -12,6 +12,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.args.loading import load_several
+from everstep.cli.args.logs import begin_logs, finish, log_options
 from everstep.cli.args.options import (
     channel_url,
     encryption_option,
@@ -61,6 +62,7 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 )
 @click.option("--work/--no-work", default=True, help="Drive runs that are due, or leave that to workers.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not log requests.")
+@log_options
 def serve(
     store: str | None,
     key_file: str | None,
@@ -96,8 +98,9 @@ def serve(
     listener = serving.listen(host, port, has_token=token is not None)
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
     about: dict[str, Any] = {"token": token, "max_body": max_body, "base_url": base_url, "works": work}
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
+    begin_logs(output=("stdout", "stderr"), is_service=True)
+    if quiet:
+        logging.getLogger("everstep.access").setLevel(logging.WARNING)
 
     def ready() -> None:
         _say_ready(serving.address_of(listener), loaded, has_key=key is not None)
@@ -122,6 +125,7 @@ def serve(
     with listener:
         asyncio.run(main())
     click.echo("stopped", err=True)
+    finish()
     os._exit(0)  # a node's thread may never end, and its run was handed back
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.args.loading import load_several, stdout_kept_clean
+from everstep.cli.args.logs import begin_logs, finish, log_options, note
 from everstep.cli.args.options import (
     channel_url,
     encryption_option,
@@ -39,6 +41,8 @@ from everstep.model.enums import Status
 from everstep.runtime.events import Event
 from everstep.runtime.workers.worker import Stats, Worker
 
+log = logging.getLogger("everstep.worker")
+
 
 @click.command()
 @click.argument("places", metavar="FILE.py[:FLOW]...", nargs=-1)
@@ -55,6 +59,7 @@ from everstep.runtime.workers.worker import Stats, Worker
 @encryption_option
 @pipeline_options
 @store_option
+@log_options
 @json_option
 def worker(
     places: tuple[str, ...],
@@ -72,8 +77,9 @@ def worker(
     """Drive the runs of some flows whenever they are due, beside any number of other workers.
 
     Due are runs that were accepted, whose waits are answered or over, or whose owner died. Without :FLOW, all
-    flows of a file are driven that are not inside another. A line tells of each run that is claimed, halts or
-    ends; with --json, an object on a line of its own.
+    flows of a file are driven that are not inside another. A line tells of each run that is claimed, halts
+    or ends; with --json, an object on a line of its own. Warnings and errors go to stderr. With --log-format
+    json all of it goes there, and what nodes print, too, as a JSON object a line.
 
     The first Ctrl-C or SIGTERM lets runs end or halt for up to 30 seconds and hands the others back; the
     second hands them all back.
@@ -86,7 +92,11 @@ def worker(
     specs = [*places, *more]
     if not specs:
         raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
-    teller = WorkerLines(sys.stdout, as_json=as_json)
+    out = sys.stdout
+    is_logged = begin_logs(
+        as_json=as_json, output=("stderr",) if as_json else ("stdout", "stderr"), is_service=True
+    )
+    teller = WorkerLines(out, as_json=as_json, is_logged=is_logged and not as_json)
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)
         say_if_new(store)
@@ -105,6 +115,7 @@ def worker(
         patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
         host = opened(make, timedelta() if once and patience is None else patience)
         code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
+    finish()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a node's thread may never end, and its run was handed back
@@ -120,7 +131,7 @@ def opened(make: Callable[[], AsyncHost], patience: timedelta | None) -> AsyncHo
             if patience is not None and waited >= patience.total_seconds():
                 raise
             if waited == 0:
-                click.secho(f"the store is not there yet, and is asked again: {error}", err=True, fg="yellow")
+                note(f"store unavailable ({error}); asking again until it is there", fg="yellow")
             threading.Event().wait(pause)
             waited, pause = waited + pause, min(2 * pause, 5.0)
 
@@ -194,9 +205,10 @@ class Stopping:
 class WorkerLines:
     """Tells of each run that is claimed, halts or ends, in a line."""
 
-    def __init__(self, out: TextIO, *, as_json: bool) -> None:
+    def __init__(self, out: TextIO, *, as_json: bool, is_logged: bool = False) -> None:
         self._out = out
         self._as_json = as_json
+        self._is_logged = is_logged
         self._runs: dict[str, tuple[str, datetime, list[str]]] = {}
         """Of the runs under way: the flow, when it was claimed, and what it came to wait for."""
 
@@ -207,7 +219,9 @@ class WorkerLines:
 
     def note(self, text: str) -> None:
         """Say something that is about no run, on stderr."""
-        if not self._as_json:
+        if self._is_logged:
+            log.info("%s", text)
+        elif not self._as_json:
             click.secho(text, err=True, dim=True)
 
     def end(self, stats: Stats) -> None:
@@ -248,6 +262,10 @@ class WorkerLines:
         if self._as_json:
             head = {"event": what, "at": event.at.isoformat(), "run_id": event.run_id, "flow": flow}
             self._write_json({**head, **about})
+            return
+        if self._is_logged:
+            level = logging.WARNING if what in ("failed", "abandoned") else logging.INFO
+            log.log(level, "run %s: %s %s", what, flow, said, extra={"run": event.run_id})
             return
         colour = STATUS_COLOURS[Status(what)] if what != "claimed" else "cyan"
         time = click.style(clock_time(event.at), dim=True)

@@ -16,6 +16,7 @@ import click
 from everstep import Flow, Host, Status
 from everstep.cli.args.inputs import gather_channel, gather_inputs
 from everstep.cli.args.loading import UNWIRED, WaitServices, load, stdout_kept_clean
+from everstep.cli.args.logs import begin_logs, log_options
 from everstep.cli.args.options import (
     command_line,
     host_options,
@@ -73,6 +74,7 @@ _SHOWN = 20
 @tokens_option
 @host_options
 @store_option
+@log_options
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
 @quiet_option
@@ -117,6 +119,7 @@ def run(
         refuse_ask("--start" if only_start else "--wait")
     if only_start:
         refuse_run_dir()
+    begin_logs(as_json=as_json)
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         inputs = gather_inputs(definition, pairs, inputs_file)
@@ -157,6 +160,7 @@ def run(
 @tokens_option
 @host_options
 @store_option
+@log_options
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
 @quiet_option
@@ -207,6 +211,7 @@ def resume(
     with open_host(store, create=False) as host:
         run_id = _to_go_on(host, run_id)
         flow = flow or place_for(host, run_id, ["resume", run_id], store)
+    begin_logs(as_json=as_json)
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)

@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -136,7 +137,7 @@ class Units:
         self._call = call
         self._services, self._space, self._journal = run.services, run.space, run.journal
         self._state, self._clock = run.state, run.clock
-        self._marks = Context.marks
+        self._marks, self._around = Context.marks, call.around
         self._prefix = units_prefix(call.scope, call.index)
         open_ones = call.scope.units.get(call.index)
         self._known = 0 if open_ones is None else len(open_ones.at)
@@ -551,7 +552,10 @@ class Units:
                         await self._midway.write(self._call, _flush_first)
                 started_at = self._clock.now()
                 try:
-                    value = await self._called(unit)
+                    made = (
+                        self._called(unit) if self._around is None else self._surrounded(unit, failures + 1)
+                    )
+                    value = await made
                     draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
@@ -638,6 +642,16 @@ class Units:
             raise Leave(f"node {self._call.path!r} waits")
         self._call.beat()
 
+    async def _surrounded(self, unit: Asked, attempt: int) -> Any:
+        with self._within_around(unit, attempt) as tell:
+            value = await self._called(unit)
+            tell(value)
+            return value
+
+    def _within_around(self, unit: Asked, attempt: int) -> AbstractContextManager[Callable[[Any], None]]:
+        assert self._around is not None
+        return self._around.unit(unit.name, unit.occurrence, attempt, [*unit.args, unit.kwargs])
+
     async def _called(self, unit: Asked) -> Any:
         kwargs, timeout = self._kwargs_of(unit), unit.options.timeout
         if timeout is None:
@@ -697,7 +711,12 @@ class Units:
                         self._midway.write(self._call, _flush_first)
                 started_at = self._clock.now()
                 try:
-                    value = self._called_blocking(unit)
+                    if self._around is None:
+                        value = self._called_blocking(unit)
+                    else:
+                        with self._within_around(unit, failures + 1) as tell:
+                            value = self._called_blocking(unit)
+                            tell(value)
                     draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
