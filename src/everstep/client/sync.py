@@ -111,6 +111,7 @@ class Host:
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
         retention: Retention | None = None,
+        metrics: bool = False,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -136,6 +137,7 @@ class Host:
             codecs=codecs,
             allow_pickle=allow_pickle,
             retention=retention,
+            metrics=metrics,
             owns_loop=True,
         )
         self._lanes = Lanes(self._host)

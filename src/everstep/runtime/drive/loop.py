@@ -93,6 +93,8 @@ class Drive:
         self._beside = Beside(run, self._rest)
         self._read_plan(run.flow)
         self._logs: LogWriter | None = None
+        self._is_watched = self._teller.is_heard or run.journal.meter is not None
+        """True if anybody wants to know that a call begins."""
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._unread: ValueOutOfReach | None = None
@@ -187,6 +189,7 @@ class Drive:
         self._logs = logs = self._services.live.logs() if lease is not None else None
         if logs is None or lease is None:
             return await self.run()
+        self._is_watched = True
         logs.catching.begin()
         try:
             return await self.run()
@@ -383,6 +386,8 @@ class Drive:
         except ValueOutOfReach:
             scope.running.discard(i)
             raise
+        if self._journal.meter is not None and not scope.is_hidden:
+            self._journal.meter.step_began(scope.path_of(i))
         if error is not None:
             call = self._preparer.failed_call(scope, i, error)
         if call is not None:
@@ -471,10 +476,8 @@ class Drive:
             await self._secure(calls)
         for call in calls:
             call.started_at = self._clock.now()
-            if self._logs is not None:
-                self._keep_log(call, self._logs)
-            if self._teller.is_heard:
-                self._teller.step_started(call)
+            if self._is_watched:
+                self._note_start(call)
             self._beside.start(call)
         self._beside.go()
 
@@ -520,6 +523,15 @@ class Drive:
         if (running := self._run_call(call)) is not None:
             await running
 
+    def _note_start(self, call: Call) -> None:
+        """Let those who watch know that a call begins."""
+        if self._logs is not None:
+            self._keep_log(call, self._logs)
+        if self._teller.is_heard:
+            self._teller.step_started(call)
+        if self._journal.meter is not None and not call.scope.is_hidden:
+            self._journal.meter.step_began(call.path)
+
     def _keep_log(self, call: Call, logs: LogWriter) -> None:
         lease = self._journal.lease
         assert lease is not None
@@ -527,10 +539,8 @@ class Drive:
 
     def _run_call(self, call: Call) -> Pending:
         call.started_at = self._clock.now()
-        if self._logs is not None:
-            self._keep_log(call, self._logs)
-        if self._teller.is_heard:
-            self._teller.step_started(call)
+        if self._is_watched:
+            self._note_start(call)
         if call.error is not None or call.asks is not None:
             self._rest.finish(call)
         elif call.context is None and not call.node.is_async:
