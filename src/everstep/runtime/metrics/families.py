@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 
+from everstep.model.enums import Status
 from everstep.model.ledger import BreakerState
 from everstep.ports.store import BacklogStore
 from everstep.runtime.metrics.exposition import Family, Labels, Sample, one, spelled, written
@@ -151,7 +152,7 @@ def _of_steps(meter: Meter) -> Iterator[Family]:
         return [
             Sample("", (*labels, ("status", status.value)), str(many))
             for labels, node in _nodes(meter, nodes)
-            for status, many in node.ended.items()
+            for status, many in sorted({Status.COMPLETED: node.completed, **node.other_ends}.items())
             if many
         ]
 
