@@ -32,8 +32,8 @@ def stumble(a: int) -> int:
 
 
 @node(output="b")
-async def call(a: int, ctx: Context) -> int:
-    return int(await ctx.step("fetch", lambda: a + 1))
+def call(a: int, ctx: Context) -> int:
+    return ctx.step("fetch", lambda: a + 1)
 
 
 @node(output="b")
@@ -294,10 +294,9 @@ def test_what_the_process_uses_is_what_its_machine_says(quick_folder: Path) -> N
 
 def test_names_kinds_and_labels_are_those_of_the_golden_file(quick_folder: Path) -> None:
     async def told(stage: Stage) -> None:
-        for act in (run_plain, accept_and_work, fire_late, ask, use_guards, make_artifact, leave_due):
+        for act in (run_plain, accept_and_work, fire_late, ask, use_guards, make_artifact, take_over, leave_due):
             await act(stage)
         await stage.host.run(CALLING, {"a": 1})
-        await take_over(stage)
         found = {
             name: {
                 "kind": family.kind,
