@@ -1,4 +1,4 @@
-"""The page on monitoring, the alerts and the board name metrics that exist, all of them, with labels they have."""
+"""The page on monitoring, the alerts and the board name metrics that exist, with labels they have."""
 
 from __future__ import annotations
 

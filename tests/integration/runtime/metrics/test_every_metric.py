@@ -19,8 +19,6 @@ from tests.golden.comparing import differences
 from tests.integration.runtime.metrics.exposition_text import Labels, Read, read
 
 
-
-
 @node(output="b")
 def double(a: int) -> int:
     return 2 * a
@@ -294,7 +292,8 @@ def test_what_the_process_uses_is_what_its_machine_says(quick_folder: Path) -> N
 
 def test_names_kinds_and_labels_are_those_of_the_golden_file(quick_folder: Path) -> None:
     async def told(stage: Stage) -> None:
-        for act in (run_plain, accept_and_work, fire_late, ask, use_guards, make_artifact, take_over, leave_due):
+        acts = (run_plain, accept_and_work, fire_late, ask, use_guards, make_artifact, take_over, leave_due)
+        for act in acts:
             await act(stage)
         await stage.host.run(CALLING, {"a": 1})
         found = {
