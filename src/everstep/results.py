@@ -44,7 +44,7 @@ from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
-from everstep.model.leases import Driven, Process, WorkerRow
+from everstep.model.leases import Driven, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -187,6 +187,7 @@ __all__ = [
     "StepRecord",
     "StreamAt",
     "Swept",
+    "Taken",
     "Trigger",
     "UnitAt",
     "UnitFacts",

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
+    from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.operations.find import find
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import current_channel, gone_on
@@ -112,6 +113,7 @@ else:
     read_query = on_demand("everstep.engine.query.text:read_query")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
+    Meter = on_demand("everstep.runtime.metrics.meter:Meter")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     Tailing = on_demand("everstep.client.record_events:Tailing")
     tracer_of = on_demand("everstep.client.tracing:tracer_of")
@@ -174,6 +176,7 @@ class AsyncHost:
         allow_pickle: bool = False,
         retention: Retention | None = None,
         tracing: bool | Tracing | None = None,
+        metrics: bool = False,
     ) -> None:
         system = self._system_of(clock, ids)
         clock = system.clock
@@ -206,6 +209,7 @@ class AsyncHost:
             channels=open_channels(channel) if channel is not None else None,
             queue=open_queue(queue, clock) if queue is not None else None,
             codecs=codecs_of(encrypt, compress, codecs),
+            meter=Meter(system) if metrics else None,
         )
         if tracing is not None or "EVERSTEP_TRACING" in self._environ:
             self._services.tracing = tracer_of(tracing, self._environ)

@@ -113,6 +113,7 @@ class Host:
         allow_pickle: bool = False,
         retention: Retention | None = None,
         tracing: bool | Tracing | None = None,
+        metrics: bool = False,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -139,6 +140,7 @@ class Host:
             allow_pickle=allow_pickle,
             retention=retention,
             tracing=tracing,
+            metrics=metrics,
             owns_loop=True,
         )
         self._lanes = Lanes(self._host)

@@ -216,6 +216,13 @@ class SyncFleetCalls:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""
         return self._lanes.call(lambda host: host.fleet.counts())
 
+    def metrics(self) -> str:
+        """Return what is counted and measured, as Prometheus reads it, at once also while the store is away.
+
+        What runs and workers do here is counted by a host that was opened with `metrics=True`, from then on.
+        """
+        return self._lanes.call(lambda host: host.fleet.metrics())
+
     def reopen(
         self,
         run_id: str,

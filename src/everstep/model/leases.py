@@ -52,6 +52,15 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A version of a flow whose runs a worker takes."""
+
+    flow_id: str
+    flow_hash: str
+    flow_version: str = ""
+    """Empty for an older version, whose runs go over to the one that the worker has."""
+
+
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says of itself."""
 
@@ -76,3 +85,5 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """How far the store's clock is ahead of its machine's; 0 if the store has none."""
     seen_at: datetime | None = None
     """When it last said so, by the store's clock. The store fills it in."""
+    takes: tuple[Taken, ...] = ()
+    """The versions of its flows whose runs it takes; 0.1.0 says none."""

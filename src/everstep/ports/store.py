@@ -125,6 +125,21 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How often their breakers opened, by name."""
 
 
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of one version of a flow that are due: any worker that has it may claim them now."""
+
+    flow_id: str
+    flow_hash: str
+    many: int
+    """How many there are; a store need not count further than to `MOST_DUE`."""
+    since: datetime
+    """Since when the first of them is due; of one that was given back, since it was made."""
+
+
+MOST_DUE = 10_000
+"""So many due runs of a kind are looked at when they are counted."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a store promises."""
 
@@ -339,6 +354,14 @@ class TakenUp(msgspec.Struct, frozen=True):
     row: RunRow | None = None
     """None if the store was only asked for the lease."""
     tail: list[StoredRecord] | None = None
+
+
+@runtime_checkable
+class BacklogStore(Protocol):
+    """A store that can say what is due without reading all its runs."""
+
+    async def backlog(self) -> list[Backlog]:
+        """Count the runs that are due, by version of their flow, those that are set aside left out."""
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from typing import TYPE_CHECKING
 
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import AES_GCM, HEADER, Layer, body_of, key_id_of, layers_of
@@ -12,6 +13,9 @@ from everstep.model.records import ArtifactRef
 from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.retention import RetainingBlobStore
 from everstep.ports.store import CheckpointBlobStore
+
+if TYPE_CHECKING:
+    from everstep.runtime.metrics.meter import Meter
 
 log = logging.getLogger("everstep")
 
@@ -23,9 +27,10 @@ class CodedBlobs:
     So an encrypted one is bound to that digest, and to nothing else.
     """
 
-    def __init__(self, blobs: CheckpointBlobStore, codecs: Codecs) -> None:
+    def __init__(self, blobs: CheckpointBlobStore, codecs: Codecs, meter: Meter | None = None) -> None:
         self._blobs = blobs
         self._codecs = codecs
+        self._meter = meter
 
     @property
     def beneath(self) -> CheckpointBlobStore:
@@ -41,10 +46,14 @@ class CodedBlobs:
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
         if not self._codecs.is_active or header != HEADER:
-            return self._blobs.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
-        closed = self._codecs.close(HEADER + data, *_place(hashlib.sha256(data).hexdigest()))
-        # With header and data apart, a store names both as it does without codecs.
-        return self._put(closed, data, content_type)
+            ref = self._blobs.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
+        else:
+            closed = self._codecs.close(HEADER + data, *_place(hashlib.sha256(data).hexdigest()))
+            # With header and data apart, a store names both as it does without codecs.
+            ref = self._put(closed, data, content_type)
+        if self._meter is not None:
+            self._meter.kept(len(data))
+        return ref
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         stored = self._blobs.get_checkpoint_blob(ref)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from copy import copy
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -40,10 +40,13 @@ from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
     from everstep.runtime.live.live_data import LiveData
+    from everstep.runtime.metrics.meter import Meter
+    from everstep.runtime.metrics.store_view import Seen, StoreView
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.waits.tokens import Tokens
 else:
     LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
+    StoreView = on_demand("everstep.runtime.metrics.store_view:StoreView")
     Tokens = on_demand("everstep.runtime.waits.tokens:Tokens")
 
 
@@ -82,6 +85,8 @@ class Services:
     """True once the program has loaded what asks at which step its code is at work."""
     tracing: Tracer | None = None
     """What makes spans of what is done here, if that was asked for."""
+    meter: Meter | None
+    """What counts for metrics; none if there are to be none."""
     side_by_side = False
     """True while a worker drives several runs on this loop, or may at any moment: no node is to hold it."""
 
@@ -107,13 +112,14 @@ class Services:
         channels: ChannelStore | None = None,
         queue: RunQueue | None = None,
         codecs: Codecs,
+        meter: Meter | None = None,
     ) -> None:
-        self.store = store
+        self.store, self.meter = store, meter
         self.blocking = store if is_blocking(store) else None
         """The store, if its put is a short local call."""
         self.codecs = codecs
         """What is done to values between serializing and storing them."""
-        self.blobs = CodedBlobs(blobs, codecs) if blobs is not None else None
+        self.blobs = CodedBlobs(blobs, codecs, meter) if blobs is not None else None
         self.system = system
         """Time, chance and threads."""
         self.clock = clock = system.clock
@@ -128,11 +134,11 @@ class Services:
         self.owns_loop = owns_loop
         """True if no other code runs on the loop, so that a sync node may be called on it."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
-        self._key = key
+        self._key, self._made = key, _Made()
         if key is not None:
             _ = self.tokens  # a key that is too short is refused at once
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
-        self.notifiers = Notifiers(notifiers or {}, system)
+        self.notifiers = Notifiers(notifiers or {}, system, meter)
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
@@ -150,10 +156,9 @@ class Services:
         self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits, values.objection)
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
-        self.committer = Committer(store, self.blocking, system, owns_loop=owns_loop)
+        self.committer = Committer(store, self.blocking, system, owns_loop=owns_loop, meter=meter)
         self.driving: set[Drivable] = set()
         """What drives runs on this loop."""
-        self._live: dict[str, LiveData] = {}
         self.max_threads, self._threads = max_threads, _Threads(system, max_threads)
 
     @cached_property
@@ -165,9 +170,17 @@ class Services:
     @property
     def live(self) -> LiveData:
         """What runs emit for other processes, shared by all event loops of a host."""
-        if "live" not in self._live:  # of two threads that make it, one is kept
-            self._live.setdefault("live", LiveData(self.store, self.system, self.codecs))
-        return self._live["live"]
+        live = self._made.live
+        if not live:  # of two threads that make it, one is kept
+            live.append(LiveData(self.store, self.system, self.codecs))
+        return live[0]
+
+    def store_view(self, see: Callable[[Services], Coroutine[Any, Any, Seen]]) -> StoreView:
+        """Return what was last seen of the store, shared by all event loops of a host, and seen like this."""
+        views = self._made.views
+        if not views:
+            views.append(StoreView(partial(see, self), self.system))
+        return views[0]
 
     @property
     def may_hold_loop(self) -> bool:
@@ -194,7 +207,9 @@ class Services:
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""
         twin = copy(self)
-        twin.committer = Committer(self.store, self.blocking, self.system, owns_loop=self.owns_loop)
+        twin.committer = Committer(
+            self.store, self.blocking, self.system, owns_loop=self.owns_loop, meter=self.meter
+        )
         twin.driving = set()
         return twin
 
@@ -227,7 +242,7 @@ class Services:
         for beside in (self.channels, self.queue):
             if beside is not None:
                 beside.close()
-        for live in self._live.values():
+        for live in self._made.live:
             live.close()
         self.committer.close()
         self._threads.close()
@@ -239,6 +254,14 @@ def _provided(most: Mode, *, holds_waits: bool, holds_blobs: bool) -> tuple[str,
         return ()
     waiting = ("resume_scheduler", "resume_signal_source") if holds_waits else ()
     return ("checkpoint_store", *waiting, *(("checkpoint_blob_store",) if holds_blobs else ()))
+
+
+class _Made:
+    """What all event loops of a host share once one has made it, each with no more than one in its list."""
+
+    def __init__(self) -> None:
+        self.live: list[LiveData] = []
+        self.views: list[StoreView] = []
 
 
 class _Threads:

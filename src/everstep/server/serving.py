@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from everstep.errors import BadRequest
@@ -91,7 +92,7 @@ def _most_connections() -> int:
     return MOST_CONNECTIONS if allowed < 0 else max(8, min(MOST_CONNECTIONS, allowed - _OWN_FILES))
 
 
-def config_of(app: Application) -> uvicorn.Config:
+def config_of(app: ASGIApp) -> uvicorn.Config:
     """Return how uvicorn is to serve the application."""
     return uvicorn.Config(
         app,

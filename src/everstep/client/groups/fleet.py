@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from everstep.client.guards import BreakerInfo
@@ -9,8 +11,14 @@ from everstep.client.parts import Parts
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
+from everstep.on_demand import on_demand
 from everstep.ports.store import Counts
 from everstep.runtime.addresses import in_run
+
+if TYPE_CHECKING:
+    from everstep.runtime.metrics.families import text_of
+else:
+    text_of = on_demand("everstep.runtime.metrics.families:text_of")
 
 
 class FleetCalls:
@@ -30,6 +38,13 @@ class FleetCalls:
         spent, warnings, trips = self._services.tally.counts()
         found = await self._services.store.counts()
         return msgspec.structs.replace(found, spent=spent, warnings=warnings, trips=trips)
+
+    async def metrics(self) -> str:
+        """Return what is counted and measured, as Prometheus reads it, at once also while the store is away.
+
+        What runs and workers do here is counted by a host that was opened with `metrics=True`, from then on.
+        """
+        return await self._services.system.to_thread(text_of, self._services)
 
     async def reopen(
         self,

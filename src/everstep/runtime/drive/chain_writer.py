@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
     from everstep.runtime.drive.external_channel import Elsewhere
+    from everstep.runtime.metrics.meter import FlowMeter
     from everstep.runtime.outage.outbox import Outbox
     from everstep.runtime.tracing.spans import DriveTrace
 else:
@@ -126,6 +127,8 @@ class Journal:
     ) -> None:
         self._services = services
         self.listener = services.listener
+        self.meter: FlowMeter | None = None
+        """What counts its steps, if anything does."""
         self._codecs = services.codecs
         self._identity = identity
         self._durability = durability
@@ -172,6 +175,10 @@ class Journal:
         self._oldest = 0.0
         self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
         self.writes = durability.mode is not Mode.OFF
+        if services.meter is not None and self.writes:
+            self.meter = services.meter.of(identity.flow_id)
+        self._is_told = self.listener is not None or self.meter is not None
+        """True if anybody wants to know of its records."""
         self.endures = False
         """True if a commit is put again for as long as the store is out of reach."""
         self.outbox: Outbox | None = None
@@ -619,6 +626,12 @@ class Journal:
             self._note_waits(commit)
         if commit.taken:
             del self.taken[: len(commit.taken)]
+        if self._is_told:
+            self._tell(record, commit)
+
+    def _tell(self, record: CheckpointRecord, commit: Commit) -> None:
+        if self.meter is not None:
+            self.meter.wrote(record, commit.status)
         if self.listener is not None and record.sequence > 1:
             data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)

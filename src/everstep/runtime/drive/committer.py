@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from everstep.errors import StoreUnavailable
 from everstep.model.durability import MIB
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
 from everstep.ports.system import System
+
+if TYPE_CHECKING:
+    from everstep.runtime.metrics.meter import Meter
 
 SLOW = 0.002
 """A store whose commits take longer than this is not waited for on the loop."""
@@ -83,8 +87,12 @@ class Committer:
         system: System,
         *,
         owns_loop: bool = True,
+        meter: Meter | None = None,
     ) -> None:
         self._store = store
+        self._meter = meter
+        self._sample = SAMPLE if meter is None else 0
+        """Every commit is timed for those who measure."""
         self._owns_loop = owns_loop
         self.turn = Turn(self, owns_loop=owns_loop)
         self._may_wait = owns_loop or not store.capabilities.remote
@@ -98,7 +106,7 @@ class Committer:
         self.is_busy = blocking is None or not self._may_wait
         """True while no commit may be written on the spot: a thread writes, the store is slow or far away."""
         self._writer: Executor | None = None
-        self.until_timed = SAMPLE
+        self.until_timed = self._sample
         """After how many more commits written on the spot one is timed. The first ones are slow."""
         self._latency = 0.0
         self._queued_at = 0.0
@@ -125,8 +133,11 @@ class Committer:
             self.fell_silent()
             raise
         if is_timed:
-            self.until_timed = SAMPLE
-            self._note(self._latency + 0.3 * (self._clock.monotonic() - before - self._latency))
+            self.until_timed = self._sample
+            took = self._clock.monotonic() - before
+            self._note(self._latency + 0.3 * (took - self._latency))
+            if self._meter is not None:
+                self._meter.committed(len(commits), took)
             if not self._is_writing:
                 self.lag = self._latency
         return verdicts
@@ -203,7 +214,12 @@ class Committer:
         return batch
 
     async def _put_async(self, commits: list[Commit]) -> list[Verdict]:
-        return await self._store.put(commits)
+        if self._meter is None:
+            return await self._store.put(commits)
+        before = self._clock.monotonic()
+        verdicts = await self._store.put(commits)
+        self._meter.committed(len(commits), self._clock.monotonic() - before)
+        return verdicts
 
     def _attempt(self, batch: Sequence[_Queued]) -> list[Verdict] | BaseException:
         try:

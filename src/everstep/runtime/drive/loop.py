@@ -94,6 +94,8 @@ class Drive:
         self._beside = Beside(run, self._rest)
         self._read_plan(run.flow)
         self._around: Surroundings | None = None
+        self._is_watched = self._teller.is_heard or run.journal.meter is not None
+        """True if anybody wants to know that a call begins."""
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._unread: ValueOutOfReach | None = None
@@ -188,6 +190,7 @@ class Drive:
         is_logged = self._run.flow.logs and self._journal.lease is not None
         logs = self._services.live.logs() if is_logged else None
         self._around = Surroundings(self._journal, logs)
+        self._is_watched = True
         return await self._around.during(self.run)
 
     def stop(self, reason: EverstepError) -> None:
@@ -378,6 +381,8 @@ class Drive:
         except ValueOutOfReach:
             scope.running.discard(i)
             raise
+        if self._journal.meter is not None and not scope.is_hidden:
+            self._journal.meter.step_began(scope.path_of(i))
         if error is not None:
             call = self._preparer.failed_call(scope, i, error)
         if call is not None:
@@ -466,10 +471,8 @@ class Drive:
             await self._secure(calls)
         for call in calls:
             call.started_at = self._clock.now()
-            if self._around is not None:
-                call.around = self._around.of(call)
-            if self._teller.is_heard:
-                self._teller.step_started(call)
+            if self._is_watched:
+                self._note_start(call)
             self._beside.start(call)
         self._beside.go()
 
@@ -515,12 +518,19 @@ class Drive:
         if (running := self._run_call(call)) is not None:
             await running
 
-    def _run_call(self, call: Call) -> Pending:
-        call.started_at = self._clock.now()
+    def _note_start(self, call: Call) -> None:
+        """Let those who watch know that a call begins."""
         if self._around is not None:
             call.around = self._around.of(call)
         if self._teller.is_heard:
             self._teller.step_started(call)
+        if self._journal.meter is not None and not call.scope.is_hidden:
+            self._journal.meter.step_began(call.path)
+
+    def _run_call(self, call: Call) -> Pending:
+        call.started_at = self._clock.now()
+        if self._is_watched:
+            self._note_start(call)
         if call.error is not None or call.asks is not None:
             self._rest.finish(call)
         elif call.context is None and not call.node.is_async:

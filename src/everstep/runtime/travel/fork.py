@@ -93,6 +93,8 @@ async def fork(
         raise RunNotFound(
             f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
         )
+    if services.meter is not None:
+        services.meter.of(link.row.flow_id).forked()
     await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
 

@@ -16,6 +16,7 @@ from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
 
 if TYPE_CHECKING:
+    from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.waits.tokens import without_tokens
 else:
     without_tokens = on_demand("everstep.runtime.waits.tokens:without_tokens")
@@ -49,8 +50,9 @@ class Failure(NamedTuple):
 class Notifiers:
     """The notifiers of a host by alias."""
 
-    def __init__(self, notifiers: Mapping[str, Notifier], system: System) -> None:
+    def __init__(self, notifiers: Mapping[str, Notifier], system: System, meter: Meter | None = None) -> None:
         self._system = system
+        self._meter = meter
         for alias, notifier in notifiers.items():
             if not isinstance(alias, str) or not alias:
                 raise BadRequest(f"a notifier is called {alias!r}.", fix="Give it a name.")
@@ -84,6 +86,8 @@ class Notifiers:
 
         async def one(alias: str) -> Failure | None:
             failure = await self._tell(alias, notice)
+            if self._meter is not None:
+                self._meter.told(alias if alias in self._all else "other", is_told=failure is None)
             if failure is None and on_told is not None:
                 on_told(alias)
             return failure

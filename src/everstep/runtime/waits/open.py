@@ -8,7 +8,7 @@ import asyncio
 import logging
 from datetime import datetime
 from functools import partial
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
@@ -28,6 +28,7 @@ from everstep.model.waits import (
     LISTENING,
     SETTLE,
     SIGNAL_KIND,
+    SettledBy,
     WaitOpened,
     WaitRow,
     topic_of_signal,
@@ -46,6 +47,9 @@ from everstep.runtime.waits.inbox import check_has_inbox, checked_name
 from everstep.runtime.waits.publish import check_has_events
 from everstep.runtime.waits.settled import answer_type_of, output_of, settlement_of, too_late
 from everstep.runtime.waits.tokens import hash_of
+
+if TYPE_CHECKING:
+    from everstep.runtime.metrics.meter import Meter
 
 log = logging.getLogger("everstep")
 LOOK = 1.0
@@ -252,7 +256,17 @@ class DriveWaits:
         now = self._services.clock.now()
         rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
         self._taken.update(row.wait_id for row in rows)
+        if self._services.meter is not None:
+            for row in rows:
+                self._measure(self._services.meter, row, now + self._services.time.ahead)
         return [self._call(row, now) for row in rows]
+
+    def _measure(self, meter: Meter, row: WaitRow, now: datetime) -> None:
+        """Count how long after it was over a wait is taken in."""
+        by_clock = row.settled_by is SettledBy.CLOCK
+        since = row.due_at if by_clock else row.settled_at
+        if since is not None:
+            meter.went_on(self._flow, since, now, by_clock=by_clock)
 
     def _call(self, row: WaitRow, now: datetime) -> Call:
         row = open_settled(self._services.codecs, row, now + self._services.time.ahead)

@@ -27,7 +27,7 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.leases import SKEW, Driven, Lease, Quota, WorkerRow
+from everstep.model.leases import SKEW, Driven, Lease, Quota, Taken, WorkerRow
 from everstep.ports.store import RunRow, WaitFilter, WakingStore
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight
@@ -182,7 +182,15 @@ class Worker:
             is_slowed=self._pressure.is_on,
             process=self._services.processes.me(),
             skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
+            takes=self._takes(),
         )
+
+    def _takes(self) -> tuple[Taken, ...]:
+        own = [
+            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
+            for (name, flow_hash), flow in self._flows.items()
+        ]
+        return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in tuple(self._others)))
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -197,6 +205,9 @@ class Worker:
         await self._presence.begin()
         self._tell_skew()
         stop_waking = self._wake_on_change()
+        meter = self._services.meter
+        if meter is not None:
+            meter.enter(self)
         try:
             while not self._stopping.is_set():
                 self._is_open_to_work = False
@@ -232,6 +243,8 @@ class Worker:
             await self._hand_back()
             self._services.side_by_side = False
             await self._presence.end()
+            if meter is not None:
+                meter.leave(self)
         return self.stats
 
     def _tell_skew(self) -> None:
@@ -386,6 +399,8 @@ class Worker:
         # From now on, as other runs may hold this thread for long before it has its first turn.
         self._runs.keeper.keep(lease, ttl, asked)
         self.stats.claimed += 1
+        if self._services.meter is not None:
+            self._services.meter.claimed(row, lease, self._services.time.now())
         self._busy_at = self._services.clock.monotonic()
         durability = self._known[row.flow_id, row.flow_hash].durability
         if is_suspect(lease) and not is_hopeless(lease, durability.max_resume_attempts):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from everstep.runtime.metrics.exposition import CONTENT_TYPE
 from everstep.server.endpoint import Service
-from everstep.server.metrics import CONTENT_TYPE
 from everstep.server.shapes import Health, Readiness
 from everstep.server.wire import HEADERS, answer
 
@@ -26,9 +26,7 @@ async def readyz(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Give the metrics in the text form of Prometheus."""
-    counts = await service.host.fleet.counts()
-    breakers = {name: info.state.value for name, info in (await service.host.fleet.breakers()).items()}
-    text = service.metrics.text(counts, breakers)
+    text = await service.host.fleet.metrics() + service.metrics.text()
     return Response(text, headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
 

@@ -14,7 +14,7 @@ from everstep.errors import LeaseConflict, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import RunRow
+from everstep.ports.store import Backlog, RunRow
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft
@@ -184,6 +184,21 @@ class Claims:
                 stale.append(marker.name)
         if stale:
             self._lines.bucket.delete(stale)
+
+    def backlog(self) -> list[Backlog]:
+        """Count the runs that are due, by version of their flow."""
+        now = self._lines.now()
+        found: dict[tuple[str, str], list[datetime]] = {}
+        for line in self._candidates(now):
+            standing = line.standing
+            since = self._since(line, standing, now, looks=False) if standing is not None else None
+            if standing is not None and since is not None:
+                key = standing.row.flow_id, standing.row.flow_hash
+                found.setdefault(key, []).append(now if since == EARLIEST else since)
+        return [
+            Backlog(flow_id=flow_id, flow_hash=flow_hash, many=len(times), since=min(times))
+            for (flow_id, flow_hash), times in found.items()
+        ]
 
     def _due(
         self, lines: Sequence[RunLine], now: datetime, flows: Flows, passed: Collection[str]

@@ -20,6 +20,7 @@ from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
+    Backlog,
     Capabilities,
     Commit,
     Counts,
@@ -51,6 +52,7 @@ from everstep.stores.threads import Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+Backlogs = list[Backlog]
 Hashes = list[str]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
@@ -327,6 +329,9 @@ class ObjectStore:
 
     async def counts(self) -> Counts:
         return await self._aside(self._listing.counts)
+
+    async def backlog(self) -> Backlogs:
+        return await self._aside(self._claims.backlog)
 
     async def run_at(self, checkpoint_id: str) -> str | None:
         return await self._aside(self._listing.run_at, checkpoint_id)

@@ -336,6 +336,61 @@ SELECT wait_key, nextval('{schema}.changes'), pg_notify($11, '') FROM done;
 -- name: now
 SELECT {schema}.now_1();
 
+-- name: backlog
+-- Each of the three indexes is walked from version to version of a flow; of each no more runs are looked at than so
+-- many, the longest due first. Runs that are to stop are met as those that others are, or by who asked for it.
+WITH RECURSIVE at (time) AS MATERIALIZED (SELECT coalesce($1::bigint, {schema}.now_1())),
+ready (flow_id, flow_hash) AS (
+    (SELECT flow_id, flow_hash FROM {schema}.runs
+     WHERE status = 'running' AND expires_at IS NULL AND needs_repair IS NULL ORDER BY flow_id, flow_hash LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM ready, LATERAL (
+        SELECT r.flow_id, r.flow_hash FROM {schema}.runs AS r
+        WHERE r.status = 'running' AND r.expires_at IS NULL AND r.needs_repair IS NULL
+          AND (r.flow_id, r.flow_hash) > (ready.flow_id, ready.flow_hash)
+        ORDER BY r.flow_id, r.flow_hash LIMIT 1) AS next
+),
+leased (flow_id, flow_hash) AS (
+    (SELECT flow_id, flow_hash FROM {schema}.runs WHERE expires_at IS NOT NULL ORDER BY flow_id, flow_hash LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM leased, LATERAL (
+        SELECT r.flow_id, r.flow_hash FROM {schema}.runs AS r
+        WHERE r.expires_at IS NOT NULL AND (r.flow_id, r.flow_hash) > (leased.flow_id, leased.flow_hash)
+        ORDER BY r.flow_id, r.flow_hash LIMIT 1) AS next
+),
+waking (flow_id, lane_hash) AS (
+    (SELECT flow_id, lane_hash FROM {schema}.waits WHERE wake_at IS NOT NULL ORDER BY flow_id, lane_hash LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM waking, LATERAL (
+        SELECT w.flow_id, w.lane_hash FROM {schema}.waits AS w
+        WHERE w.wake_at IS NOT NULL AND (w.flow_id, w.lane_hash) > (waking.flow_id, waking.lane_hash)
+        ORDER BY w.flow_id, w.lane_hash LIMIT 1) AS next
+),
+due (flow_id, flow_hash, run_key, since) AS (
+    SELECT f.flow_id, f.flow_hash, one.* FROM ready AS f, LATERAL (
+        SELECT r.run_key, r.created_at FROM {schema}.runs AS r
+        WHERE r.status = 'running' AND r.expires_at IS NULL AND r.needs_repair IS NULL
+          AND r.flow_id = f.flow_id AND r.flow_hash = f.flow_hash
+        ORDER BY r.run_key LIMIT $2) AS one
+    UNION ALL
+    SELECT f.flow_id, f.flow_hash, one.* FROM leased AS f, LATERAL (
+        SELECT r.run_key, r.expires_at FROM {schema}.runs AS r
+        WHERE r.expires_at IS NOT NULL AND r.expires_at <= (SELECT time FROM at)
+          AND r.flow_id = f.flow_id AND r.flow_hash = f.flow_hash
+          AND r.status = 'running' AND r.needs_repair IS NULL
+        ORDER BY r.expires_at LIMIT $2) AS one
+    UNION ALL
+    SELECT f.flow_id, f.lane_hash, one.* FROM waking AS f, LATERAL (
+        SELECT w.run_key, CASE WHEN w.wake_at = 0 THEN w.settled_at ELSE w.wake_at END
+        FROM {schema}.waits AS w
+        JOIN {schema}.runs AS r ON r.run_key = w.run_key
+        WHERE w.wake_at IS NOT NULL AND w.wake_at <= (SELECT time FROM at)
+          AND w.flow_id = f.flow_id AND w.lane_hash = f.lane_hash
+          AND r.needs_repair IS NULL AND (r.expires_at IS NULL OR r.expires_at <= (SELECT time FROM at))
+        ORDER BY w.wake_at LIMIT $2) AS one
+)
+SELECT flow_id, flow_hash, count(DISTINCT run_key), min(since) FROM due GROUP BY flow_id, flow_hash;
+
 -- name: next_due
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 

@@ -21,6 +21,8 @@ from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
+    MOST_DUE,
+    Backlog,
     Capabilities,
     Commit,
     Counts,
@@ -478,6 +480,13 @@ class PostgresStore:
             runs={name: many for what, name, many in sums if what == "run"},
             waits={read_text(name): many for what, name, many in sums if what == "wait"},
         )
+
+    async def backlog(self) -> list[Backlog]:
+        return [
+            Backlog(flow_id=read_text(flow_id), flow_hash=read_text(flow_hash), many=many, since=at)
+            for flow_id, flow_hash, many, since in await self._rows("backlog", self._now(), MOST_DUE)
+            if (at := to_time(since)) is not None
+        ]
 
     async def run_at(self, checkpoint_id: str) -> str | None:
         found = await self._rows("run_at", checkpoint_id)

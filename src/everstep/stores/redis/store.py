@@ -23,6 +23,7 @@ from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
+    Backlog,
     Capabilities,
     Commit,
     Counts,
@@ -90,6 +91,8 @@ THREADS = 8
 MOST_AT_ONCE = 1000
 """Waits that one script settles with an event."""
 _PAGE = 1000
+_MOST_DUE = 1000
+"""So many runs of a kind are looked at when due ones are counted: a server does nothing else meanwhile."""
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"again": Verdict.ACCEPTED}
 _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 
@@ -438,6 +441,12 @@ class RedisStore:
         numbers, kinds = await self._aside("counts", *statuses)
         runs = {status: number for status, number in zip(statuses, numbers, strict=True) if number}
         return Counts(runs=runs, waits={kind.decode(): int(n) for kind, n in hash_of(kinds).items()})
+
+    async def backlog(self) -> list[Backlog]:
+        return [
+            Backlog(flow_id=flow.decode(), flow_hash=flow_hash.decode(), many=many, since=moment(since))
+            for flow, flow_hash, many, since in await self._aside("backlog", _MOST_DUE)
+        ]
 
     async def run_at(self, checkpoint_id: str) -> str | None:
         # A status changes only with a put, which makes another checkpoint the newest: none is missed.

@@ -456,6 +456,29 @@ WHERE status NOT IN ('completed', 'cancelled') AND ?1 = (
     WHERE position BETWEEN run_key << 32 AND (run_key << 32) + 0xFFFFFFFF ORDER BY position DESC LIMIT 1
 );
 
+-- name: backlog
+-- Of each kind of run that is due, no more are looked at than so many, the longest due first.
+SELECT flow_id, flow_hash, count(*), min(since) FROM (
+    SELECT run_key, min(since) AS since FROM (
+        SELECT * FROM (SELECT run_key, ?1 AS since FROM runs INDEXED BY runs_signalled
+                       WHERE signal IS NOT NULL AND status = 'halted' LIMIT ?2)
+        UNION ALL
+        SELECT * FROM (SELECT run_key, settled_at FROM waits INDEXED BY waits_by_wake
+                       WHERE wake_at = 0 ORDER BY settled_at LIMIT ?2)
+        UNION ALL
+        SELECT * FROM (SELECT run_key, wake_at FROM waits INDEXED BY waits_by_wake
+                       WHERE wake_at > 0 AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2)
+        UNION ALL
+        SELECT * FROM (SELECT run_key, expires_at FROM runs INDEXED BY runs_by_lease
+                       WHERE status = 'running' AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+        UNION ALL
+        SELECT * FROM (SELECT run_key, created_at FROM runs INDEXED BY runs_by_lease
+                       WHERE status = 'running' AND expires_at IS NULL ORDER BY run_key LIMIT ?2)
+    ) GROUP BY run_key
+) JOIN runs USING (run_key)
+WHERE needs_repair IS NULL AND (expires_at IS NULL OR expires_at <= ?1)
+GROUP BY flow_id, flow_hash;
+
 -- name: next_due
 SELECT min(wake_at) FROM waits WHERE wake_at > max(?1, 0);
 

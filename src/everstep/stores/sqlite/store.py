@@ -41,8 +41,10 @@ from everstep.on_demand import on_demand
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import (
+    MOST_DUE,
     Admission,
     Adoption,
+    Backlog,
     Capabilities,
     Commit,
     Counts,
@@ -63,6 +65,7 @@ from everstep.stores.columns import process_text, read_removal, read_worker, to_
 from everstep.stores.sqlite.columns import (
     MOST_RUNS,
     SPAN,
+    due_time,
     packed_structure,
     read_structure,
     run_row,
@@ -161,6 +164,8 @@ class SqliteStore:
         self._known_flows: set[str] = set()
         self._renewals: apsw.Connection | None = None
         self._renewing = threading.Lock()
+        self._counts: apsw.Connection | None = None
+        self._counting = threading.Lock()
         self._watch: apsw.Connection | None = None
         self._watch_lock = threading.Lock()
 
@@ -616,10 +621,21 @@ class SqliteStore:
             return [h for (h,) in rows(self._db, self._sql["older_structures"], (flow_id, flow_hash))]
 
     async def counts(self) -> Counts:
-        return Counts(
-            runs=dict(self._execute("runs_by_status", ())),
-            waits=dict(self._execute("open_waits_by_kind", ())),
-        )
+        return Counts(runs=dict(self._count("runs_by_status")), waits=dict(self._count("open_waits_by_kind")))
+
+    async def backlog(self) -> list[Backlog]:
+        now = self._clock.now()
+        return [
+            Backlog(flow_id=flow_id, flow_hash=flow_hash, many=many, since=due_time(since) or now)
+            for flow_id, flow_hash, many, since in self._count("backlog", (to_int(now), MOST_DUE))
+        ]
+
+    def _count(self, query: str, bindings: tuple[Any, ...] = ()) -> Rows:
+        """Count on a connection of its own: what takes time holds up no commit."""
+        with self._counting, plainly(self.path):
+            if self._counts is None:
+                self._counts = self._open_another()
+            return rows(self._counts, self._sql[query], bindings)
 
     async def run_at(self, checkpoint_id: str) -> str | None:
         found = self._execute("run_at", (checkpoint_id,))
@@ -778,10 +794,11 @@ class SqliteStore:
             write_and_remove(self._db)
 
     async def close(self) -> None:
-        with self._lock, self._renewing:
+        with self._lock, self._renewing, self._counting:
             if self._room is not None:
                 self._room.close()
-            for connection in (self._db, self._renewals, self._watch):
+            for connection in (self._db, self._renewals, self._counts, self._watch):
                 if connection is not None:
                     connection.close()
+            self._counts = None
             self._renewals = None  # a node's thread may outlive the store; its lease is still prolonged

@@ -13,7 +13,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitStatus
-from everstep.ports.store import StopRequest, Verdict
+from everstep.ports.store import BacklogStore, StopRequest, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers
 
 WORKERS = 4
@@ -102,6 +102,34 @@ class Due(Suite):
         [(row, _)] = client.claim_due()
         assert (row.run_id, row.stop_request) == ("run", StopRequest.CANCEL)
         assert client.wait("w").status is WaitStatus.OPEN
+
+    def test_what_is_due_is_counted_by_version_with_since_when(self, client: Client) -> None:
+        store = client.store
+        if not isinstance(store, BacklogStore):
+            pytest.skip("this store does not count what is due")
+        start = client.clock.now()
+        client.admit("expired")
+        client.admit("other", has_lease=False, flow_id="other", flow_hash="newer")
+        client.halted("timed", "w1", due_in=20.0)
+        client.halted("settled", "w2")
+        client.halted("later", "w3", due_in=1e6)
+        damaged = client.admit("damaged")
+        assert client.set_aside("damaged", damaged.epoch)
+        client.clock.advance(5)
+        client.settle("w2", b"yes")
+        client.clock.advance(max(TTL, timedelta(seconds=20)))
+        driven = client.admit("driven")
+        found = {(part.flow_id, part.flow_hash): part for part in client.call(store.backlog())}
+        mine = found.pop((driven.flow_id, driven.flow_hash))
+        assert mine.many == 3
+        assert mine.since == start + timedelta(seconds=5)
+        [theirs] = found.values()
+        assert (theirs.flow_id, theirs.flow_hash, theirs.many) == ("other", "newer", 1)
+        assert start <= theirs.since <= start + timedelta(seconds=1)
+        while client.claim_due():
+            pass
+        found = {(part.flow_id, part.flow_hash): part for part in client.call(store.backlog())}
+        assert (driven.flow_id, driven.flow_hash) not in found
 
     def test_a_stopping_run_with_an_owner_is_left_to_it(self, client: Client) -> None:
         client.admit("run")

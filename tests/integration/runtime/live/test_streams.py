@@ -150,7 +150,7 @@ def test_a_follower_goes_on_behind_any_event_and_sees_each_once(host: Host) -> N
 
 def test_nothing_is_written_unless_a_flow_asks_for_it(host: Host) -> None:
     host.run(quiet, {"n": 3}, run_id="A1")
-    assert "live" not in host._host._services._live
+    assert not host._host._services._made.live
     assert told(list(host.follow("A1"))) == []
 
 

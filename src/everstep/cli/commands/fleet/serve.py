@@ -117,6 +117,7 @@ def serve(
             channel=channel_url(),
             queue=queue_url(),
             encrypt=keys,
+            metrics=True,
         ) as async_host:
             app = service.create_app(async_host, loaded, **about)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None

@@ -32,6 +32,7 @@ from everstep.cli.args.options import (
     url_of,
 )
 from everstep.cli.args.pipelines import pipeline_options
+from everstep.cli.commands.fleet.metrics import TOKEN_VARIABLE, ScrapesListener, scrapes_listener
 from everstep.cli.view.text import STATUS_COLOURS, clock_time, count, duration, one_line
 from everstep.cli.view.waits import noun
 from everstep.client.surroundings import keys_here
@@ -55,6 +56,17 @@ log = logging.getLogger("everstep.worker")
 @click.option(
     "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
 )
+@click.option(
+    "--metrics",
+    "scrapes_at",
+    metavar="[HOST:]PORT",
+    help="Answer at /metrics, /healthz and /readyz; without HOST to this machine alone. 0 takes a free port.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help=f"A file with the bearer token that who reads metrics must send. [default: {TOKEN_VARIABLE}]",
+)
 @host_options
 @encryption_option
 @pipeline_options
@@ -68,6 +80,8 @@ def worker(
     limits: tuple[str, ...],
     once: bool,
     give_up_after: str | None,
+    scrapes_at: str | None,
+    token_file: str | None,
     key_file: str | None,
     base_url: str | None,
     encrypt_required: bool | None,
@@ -88,6 +102,7 @@ def worker(
     Examples:
       everstep worker orders.py refunds.py:refund --concurrency 8
       everstep worker orders.py --once
+      everstep worker orders.py --metrics 9464
     """
     specs = [*places, *more]
     if not specs:
@@ -97,6 +112,7 @@ def worker(
         as_json=as_json, output=("stderr",) if as_json else ("stdout", "stderr"), is_service=True
     )
     teller = WorkerLines(out, as_json=as_json, is_logged=is_logged and not as_json)
+    scrapes = scrapes_listener(scrapes_at, token_file)
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)
         say_if_new(store)
@@ -111,10 +127,11 @@ def worker(
             channel=channel_url(),
             queue=queue_url(),
             encrypt=keys_here(encrypt_required),
+            metrics=scrapes is not None,
         )
         patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
         host = opened(make, timedelta() if once and patience is None else patience)
-        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
+        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), scrapes, once=once))
     finish()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -152,6 +169,7 @@ async def _work(
     teller: WorkerLines,
     concurrency: int,
     per_flow: dict[str, int],
+    scrapes: ScrapesListener | None,
     *,
     once: bool,
 ) -> int:
@@ -159,9 +177,12 @@ async def _work(
     async with host:
         hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
         teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)
+        answering = contextlib.nullcontext() if scrapes is None else scrapes.answering(host, hand)
+        if scrapes is not None:
+            teller.listening(scrapes.address)
         task = asyncio.ensure_future(hand.run(until_idle=once))
         stopping = Stopping(hand, task, teller)
-        with stopping.heard():
+        with stopping.heard(), answering:
             try:
                 stats = await task
             except asyncio.CancelledError:
@@ -216,6 +237,13 @@ class WorkerLines:
         """Say what this worker does."""
         self.note(f"driving {', '.join(flows)} ({concurrency} at once) on {url}")
         self.note("stop with Ctrl-C")
+
+    def listening(self, address: str) -> None:
+        """Say where metrics are."""
+        if self._as_json:
+            self._write_json({"event": "listening", "address": address})
+        else:
+            self.note(f"metrics at {address}/metrics")
 
     def note(self, text: str) -> None:
         """Say something that is about no run, on stderr."""
