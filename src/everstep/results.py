@@ -29,6 +29,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    TakenInfo,
     Values,
     WaitInfo,
     WorkerInfo,
@@ -44,7 +45,7 @@ from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
-from everstep.model.leases import Driven, Process, WorkerRow
+from everstep.model.leases import Driven, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -76,6 +77,7 @@ from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
 from everstep.runtime.resume import Resumed
@@ -187,10 +189,13 @@ __all__ = [
     "StepRecord",
     "StreamAt",
     "Swept",
+    "Taken",
+    "TakenInfo",
     "Trigger",
     "UnitAt",
     "UnitFacts",
     "Unreadable",
+    "Untaken",
     "ValueCodec",
     "ValueForm",
     "Values",
@@ -200,6 +205,7 @@ __all__ = [
     "WaitOpened",
     "WaitStatus",
     "WaitingFor",
+    "WhyUntaken",
     "Worker",
     "WorkerInfo",
     "WorkerRow",

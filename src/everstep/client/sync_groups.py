@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
+    from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
     from everstep.runtime.retention.collect import Collected
@@ -211,6 +212,14 @@ class SyncFleetCalls:
     def workers(self) -> list[WorkerInfo]:
         """List the workers that are alive, the longest serving first, with what they drive."""
         return self._lanes.call(lambda host: host.fleet.workers())
+
+    def untaken(self, *run_ids: str, limit: int = 100) -> list[Untaken]:
+        """Return runs that are due and that no live worker will take, each with why and what to do about it.
+
+        Of those that are named, or of the first `limit` that are due. Of a run that is named and waits for an
+        answer it says whether a worker would take it then.
+        """
+        return self._lanes.call(lambda host: host.fleet.untaken(*run_ids, limit=limit))
 
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""

@@ -4,6 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+RELEASE = "0.2.0.dev0"
+"""Which everstep this is, as workers say it: the layers below `everstep` cannot ask that for its version."""
 SKEW = 1.0
 """Seconds between the clocks of a machine and of a store from which on it is reported."""
 
@@ -52,6 +54,15 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A version of a flow whose runs a worker takes."""
+
+    flow_id: str
+    flow_hash: str
+    flow_version: str = ""
+    """Empty for an older version, whose runs go over to the one that the worker has."""
+
+
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says of itself."""
 
@@ -76,3 +87,9 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """How far the store's clock is ahead of its machine's; 0 if the store has none."""
     seen_at: datetime | None = None
     """When it last said so, by the store's clock. The store fills it in."""
+    release: str = ""
+    """The version of everstep; empty for 0.1.0, which says none."""
+    records: int = 1
+    """The newest version of records that it reads."""
+    takes: tuple[Taken, ...] = ()
+    """The versions of its flows whose runs it takes; 0.1.0 says none."""

@@ -27,7 +27,8 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.leases import SKEW, Driven, Lease, Quota, WorkerRow
+from everstep.model.leases import RELEASE, SKEW, Driven, Lease, Quota, Taken, WorkerRow
+from everstep.model.records import SCHEMA_VERSION
 from everstep.ports.store import RunRow, WaitFilter, WakingStore
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight
@@ -104,20 +105,11 @@ class Worker:
     ) -> None:
         self._services = services
         self._runs = runs
-        self._flows: dict[FlowKey, Flow] = {}
-        left_out: list[str] = []
-        for flow in flows:
-            ready = preflight(flow, services)
-            if ready.durability.mode is Mode.OFF:
-                left_out.append(ready.name)
-                continue
-            self._flows[ready.name, ready.plan.hash] = ready
+        self._flows = _ready(flows, services)
         self._others: dict[FlowKey, Flow] = {}
         """Structures that older versions of these flows had, and the flow that goes on with their runs."""
-        if left_out:
-            _leave_out(left_out, is_all=not self._flows)
-        if not self._flows:
-            raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+        self._pinned: set[FlowKey] = set()
+        """Those whose runs stay with their version, so that they are left to other workers."""
         if not services.store.capabilities.single_writer:
             raise BadRequest(
                 "this store cannot keep two workers apart, so workers do not run on it.",
@@ -182,7 +174,17 @@ class Worker:
             is_slowed=self._pressure.is_on,
             process=self._services.processes.me(),
             skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
+            release=RELEASE,
+            records=SCHEMA_VERSION,
+            takes=self._takes(),
         )
+
+    def _takes(self) -> tuple[Taken, ...]:
+        own = [
+            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
+            for (name, flow_hash), flow in self._flows.items()
+        ]
+        return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in tuple(self._others)))
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -594,15 +596,26 @@ class Worker:
         """Find the older versions of these flows that unfinished runs still go by.
 
         Newer ones are left to newer workers: while a deploy is under way, neither takes runs from the other.
+        Those whose runs stay with their version are left to workers that have it.
         """
-        for flow in self._flows.values():
-            try:
+        try:
+            for flow in self._flows.values():
                 older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
-            except StoreError as error:
-                self._weather.broke("flow versions", error)
-                return
-            keys = [(flow.name, found) for found in older]
-            self._others |= {key: flow for key in keys if key not in self._flows}
+                for key in [(flow.name, found) for found in older]:
+                    if key not in self._flows and key not in self._others and key not in self._pinned:
+                        await self._take_over(key, flow)
+        except StoreError as error:
+            self._weather.broke("flow versions", error)
+
+    async def _take_over(self, key: FlowKey, flow: Flow) -> None:
+        is_pinned = False
+        with suppress(StateCorrupted):  # which is said of its runs, once they are driven
+            is_pinned = (await self._runs.reader.structure(*key)).pinned is not None
+        if is_pinned:
+            self._pinned.add(key)
+        else:
+            self._others = {**self._others, key: flow}
+            self._presence.changed()
 
     async def _let_end(self, seconds: float | None) -> None:
         tasks = [it.task for it in self._driving.values()]
@@ -629,6 +642,18 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:
+    """Return the flows as this host drives them, without those that keep nothing here."""
+    ready = [preflight(flow, services) for flow in flows]
+    kept = {(f.name, f.plan.hash): f for f in ready if f.durability.mode is not Mode.OFF}
+    left_out = [flow.name for flow in ready if flow.durability.mode is Mode.OFF]
+    if left_out:
+        _leave_out(left_out, is_all=not kept)
+    if not kept:
+        raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+    return kept
 
 
 def _leave_out(names: list[str], *, is_all: bool) -> None:
