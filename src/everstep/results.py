@@ -77,6 +77,7 @@ from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.operations.after_restore import AfterRestore
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -93,6 +94,7 @@ from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
+    "AfterRestore",
     "ArtifactRef",
     "Awaited",
     "BreakerAt",

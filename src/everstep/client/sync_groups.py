@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
+    from everstep.runtime.operations.after_restore import AfterRestore
     from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
@@ -527,6 +528,20 @@ class SyncStorageCalls:
         told of each run when it is done. With `dry_run` nothing is written.
         """
         return self._lanes.call(lambda host: host.storage.rekey(run_id, dry_run=dry_run, on_run=on_run))
+
+    def after_restore(
+        self, *, dry_run: bool = False, on_progress: Callable[[str], object] | None = None
+    ) -> AfterRestore:
+        """Make a store safe that was itself put back from a backup; call it before anything drives its runs.
+
+        Every lease is void and every owner from before, also those that the backup does not know, is fenced.
+        Tokens of open waits die, also those that were issued since; notifiers are told of another one. It
+        says which runs may repeat what they did since. It may be cut off and called again. With `dry_run`
+        nothing is written. `on_progress` is told in words how far it has come.
+        """
+        return self._lanes.call(
+            lambda host: host.storage.after_restore(dry_run=dry_run, on_progress=on_progress)
+        )
 
     @property
     def schemes(self) -> dict[str, str]:
