@@ -71,6 +71,7 @@ from everstep.model.waits import SettledBy, WaitOpened, WaitStatus
 from everstep.ports.durability import HostDurability
 from everstep.ports.health import Finding, Level
 from everstep.ports.system import Clock
+from everstep.ports.upgrades import StoreUpgrade, UpgradeStep
 from everstep.runtime.bundles.copy import Copied
 from everstep.runtime.bundles.export import Exported, Progress
 from everstep.runtime.bundles.import_run import Imported
@@ -189,6 +190,7 @@ __all__ = [
     "StepLogInfo",
     "StepPage",
     "StepRecord",
+    "StoreUpgrade",
     "StreamAt",
     "Swept",
     "Taken",
@@ -198,6 +200,7 @@ __all__ = [
     "UnitFacts",
     "Unreadable",
     "Untaken",
+    "UpgradeStep",
     "ValueCodec",
     "ValueForm",
     "Values",

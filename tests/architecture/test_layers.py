@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
-    "migrate": {"graph"},
+    "migrate": {"graph", "ports", "registry"},  # a flow's runs, and the tables that keep them
     "checkpoints": {"client"},
     "wait": {"model", "graph"},
     "steps": {"errors", "model", "graph"},
@@ -99,7 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "codec.plain_json",
             "codec.wire",
         ),
-        *("server", "checkpoints", "backends", "frontends", "results", "types", "__init__"),
+        *("server", "checkpoints", "backends", "frontends", "results", "types", "migrate", "__init__"),
     },
     # Keys are given to a host, and made without one.
     "__init__": {

@@ -93,3 +93,5 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """The newest version of records that it reads."""
     takes: tuple[Taken, ...] = ()
     """The versions of its flows whose runs it takes; 0.1.0 says none."""
+    cleans: bool = False
+    """It cleans up from time to time, if it is the longest serving of those that do."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,6 +41,9 @@ from everstep.runtime.workers.heartbeat import Presence
 from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
+
+if TYPE_CHECKING:
+    from everstep.runtime.workers.cleaning import Cleaning
 
 FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
@@ -102,8 +106,10 @@ class Worker:
         concurrency: int = 32,
         per_flow: Mapping[str, int] | None = None,
         grace: Span = GRACE,
+        cleaning: Cleaning | None = None,
     ) -> None:
         self._services = services
+        self._cleaning = cleaning
         self._runs = runs
         self._flows = _ready(flows, services)
         self._others: dict[FlowKey, Flow] = {}
@@ -177,6 +183,7 @@ class Worker:
             release=RELEASE,
             records=SCHEMA_VERSION,
             takes=self._takes(),
+            cleans=self._cleaning is not None,
         )
 
     def _takes(self) -> tuple[Taken, ...]:
@@ -199,6 +206,9 @@ class Worker:
         await self._presence.begin()
         self._tell_skew()
         stop_waking = self._wake_on_change()
+        cleaning = None
+        if self._cleaning is not None and not until_idle:
+            cleaning = asyncio.ensure_future(self._cleaning.keep_on(self._id))
         try:
             while not self._stopping.is_set():
                 self._is_open_to_work = False
@@ -229,8 +239,9 @@ class Worker:
             await self._let_end(None if until_idle else self._grace)
         finally:
             stop_waking()
-            if sweeping is not None:
-                sweeping.cancel()
+            for task in (sweeping, cleaning):
+                if task is not None:
+                    task.cancel()
             await self._hand_back()
             self._services.side_by_side = False
             await self._presence.end()

@@ -47,6 +47,18 @@ from everstep.runtime.workers.worker import Stats, Worker
     "--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="So many runs at once."
 )
 @click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    default="30s",
+    show_default=True,
+    help="So long runs may go on after the first signal.",
+)
+@click.option(
+    "--gc-every",
+    metavar="SPAN",
+    help="Clean up as often as this, one worker at a time, by the rules of runs.",
+)
 @click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
 @click.option(
     "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
@@ -61,6 +73,8 @@ def worker(
     more: tuple[str, ...],
     concurrency: int,
     limits: tuple[str, ...],
+    grace: str,
+    gc_every: str | None,
     once: bool,
     give_up_after: str | None,
     key_file: str | None,
@@ -75,8 +89,8 @@ def worker(
     flows of a file are driven that are not inside another. A line tells of each run that is claimed, halts or
     ends; with --json, an object on a line of its own.
 
-    The first Ctrl-C or SIGTERM lets runs end or halt for up to 30 seconds and hands the others back; the
-    second hands them all back.
+    The first Ctrl-C or SIGTERM lets runs end or halt for as long as --grace says and hands the others back;
+    the second hands them all back.
 
     \b
     Examples:
@@ -104,7 +118,13 @@ def worker(
         )
         patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
         host = opened(make, timedelta() if once and patience is None else patience)
-        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
+        how: dict[str, Any] = {
+            "concurrency": concurrency,
+            "per_flow": _limits(limits),
+            "grace": span_of(grace, "--grace"),
+            "gc_every": span_of(gc_every, "--gc-every") if gc_every is not None else None,
+        }
+        code = asyncio.run(_work(host, flows, teller, how, once=once))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a node's thread may never end, and its run was handed back
@@ -139,15 +159,14 @@ async def _work(
     host: AsyncHost,
     flows: Sequence[Flow],
     teller: WorkerLines,
-    concurrency: int,
-    per_flow: dict[str, int],
+    how: dict[str, Any],
     *,
     once: bool,
 ) -> int:
     """Work until there is nothing to do, or it is stopped; returns the exit code."""
     async with host:
-        hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
-        teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)
+        hand = host.worker(flows, **how)
+        teller.begin(host.url, sorted({flow.name for flow in flows}), how["concurrency"])
         task = asyncio.ensure_future(hand.run(until_idle=once))
         stopping = Stopping(hand, task, teller)
         with stopping.heard():
