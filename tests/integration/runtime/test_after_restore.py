@@ -156,7 +156,7 @@ def test_an_owner_from_before_the_restore_cannot_write(place: tuple[str, Backup]
             await host.start(PLAIN, {"order": "A17"}, run_id="A17")
             put_back = back_up()
             old = await claim(host, "before")
-        verdicts = []
+        verdicts: list[Verdict] = []
         for _ in range(2):
             put_back()
             async with AsyncHost(url) as host:

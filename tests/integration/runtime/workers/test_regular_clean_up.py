@@ -9,6 +9,7 @@ import pytest
 
 from everstep import AsyncHost, Flow, Retention, node
 from everstep.errors import BadRequest
+from everstep.results import Worker
 
 pytestmark = pytest.mark.stores("sqlite")
 
@@ -19,6 +20,11 @@ def double(a: int) -> int:
 
 
 FLOW = Flow("doubling", [double], retention=Retention(keep_last=1))
+
+
+def passes(worker: Worker) -> int:
+    assert worker._cleaning is not None
+    return worker._cleaning.passes
 
 
 def test_of_the_workers_that_clean_up_the_longest_serving_one_does(url: str) -> None:
@@ -35,13 +41,13 @@ def test_of_the_workers_that_clean_up_the_longest_serving_one_does(url: str) -> 
                 working.append(asyncio.create_task(worker.run()))
                 await asyncio.sleep(0.02)
             async with asyncio.timeout(20):
-                while len(await host.runs()) > 1 or not workers[1]._cleaning.passes:
+                while len(await host.runs()) > 1 or not passes(workers[1]):
                     await asyncio.sleep(0.02)
-            first = [worker._cleaning.passes for worker in workers if worker._cleaning is not None]
+            first = [passes(worker) for worker in workers[1:]]
             workers[1].stop()
             await working[1]
             async with asyncio.timeout(20):
-                while not workers[2]._cleaning.passes:
+                while not passes(workers[2]):
                     await asyncio.sleep(0.02)
             for worker, task in zip(workers, working, strict=True):
                 worker.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from everstep.cli.args.options import json_option, store_option, url_of
+from everstep.cli.args.options import DEFAULT_FILE, json_option, store_option, url_of
 from everstep.cli.view.text import count, write_json
 from everstep.codec.wire import wire
 from everstep.migrate import upgrade_store
@@ -27,7 +27,7 @@ def migrate_store(*, dry_run: bool, store: str | None, as_json: bool) -> None:
       everstep migrate-store --store postgresql://owner@db/flows --json
     """
     say = _say if not as_json and not dry_run else None
-    found = upgrade_store(url_of(store), dry_run=dry_run, on_progress=say)
+    found = upgrade_store(url_of(store or str(DEFAULT_FILE)), dry_run=dry_run, on_progress=say)
     if as_json:
         write_json(wire(found))
     else:
