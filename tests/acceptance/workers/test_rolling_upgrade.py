@@ -66,8 +66,8 @@ class Fleet:
     def call(self, release: str, *words: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(self.sources[release])}
         told = [sys.executable, "-m", "everstep", *words, "--store", self._url]
-        log = (self._folder / f"{release}.log").open("ab")
-        return subprocess.Popen(told, cwd=self._folder, env=environment, stdout=log, stderr=log)
+        with (self._folder / f"{release}.log").open("ab") as log:
+            return subprocess.Popen(told, cwd=self._folder, env=environment, stdout=log, stderr=log)
 
     def start(self, release: str) -> None:
         self._running.append((release, self.call(release, "worker", "flows.py", "--concurrency", "4")))
