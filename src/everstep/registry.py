@@ -17,8 +17,11 @@ from everstep.ports.store import CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+    from everstep.ports.upgrades import StoreUpgrade
 else:
     Path = on_demand("pathlib:Path")
     parse_qsl = on_demand("urllib.parse:parse_qsl")
@@ -82,6 +85,33 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         fix="Use sqlite:///runs.db, file:///folder, postgresql://user@host/database, redis://host/0, "
         "s3://bucket/prefix, github://owner/repo/path, memory: or none:",
     )
+
+
+def upgrade_of(url: str, *, dry_run: bool, say: Callable[[str], object]) -> StoreUpgrade:
+    """Bring what a URL names up to date, or say what that would do. It is not opened as hosts open it."""
+    from everstep.ports.upgrades import StoreUpgrade
+
+    scheme, shown = url.partition(":")[0], without_secrets(url)
+    if scheme == "sqlite":
+        from everstep.stores.sqlite.upgrade import upgrade as upgrade_file
+
+        return upgrade_file(_path_of(url, "sqlite:///runs.db"), dry_run=dry_run, say=say)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from everstep.stores.postgres.address import read_address
+            from everstep.stores.postgres.upgrade import upgrade as upgrade_schema
+        except ModuleNotFoundError as missing:
+            raise _needs("postgres", missing) from missing
+        return upgrade_schema(read_address(url), dry_run=dry_run, say=say)
+    notes = {
+        **dict.fromkeys(_REDIS, "Its keys and fields are made when they are first written."),
+        **dict.fromkeys((*_CLOUDS, "file", "github"), "Each object says its version."),
+        "memory": "It ends with its process.",
+    }
+    if scheme not in notes:
+        raise BadRequest(f"{shown!r} is not a store.", fix="Use the URL that your workers have.")
+    note = f"There is nothing to bring up to date. {notes[scheme]}"
+    return StoreUpgrade(url=shown, kind=scheme, version=None, newest=None, dry_run=dry_run, note=note)
 
 
 def with_blobs(opened: Opened, url: str, clock: Clock, *, create: bool = True) -> tuple[Opened, Closes]:

@@ -29,6 +29,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    TakenInfo,
     Values,
     WaitInfo,
     WorkerInfo,
@@ -70,12 +71,15 @@ from everstep.model.waits import SettledBy, WaitOpened, WaitStatus
 from everstep.ports.durability import HostDurability
 from everstep.ports.health import Finding, Level
 from everstep.ports.system import Clock
+from everstep.ports.upgrades import StoreUpgrade, UpgradeStep
 from everstep.runtime.bundles.copy import Copied
 from everstep.runtime.bundles.export import Exported, Progress
 from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.operations.after_restore import AfterRestore
+from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
 from everstep.runtime.resume import Resumed
@@ -91,6 +95,7 @@ from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
+    "AfterRestore",
     "ArtifactRef",
     "Awaited",
     "BreakerAt",
@@ -185,13 +190,17 @@ __all__ = [
     "StepLogInfo",
     "StepPage",
     "StepRecord",
+    "StoreUpgrade",
     "StreamAt",
     "Swept",
     "Taken",
+    "TakenInfo",
     "Trigger",
     "UnitAt",
     "UnitFacts",
     "Unreadable",
+    "Untaken",
+    "UpgradeStep",
     "ValueCodec",
     "ValueForm",
     "Values",
@@ -201,6 +210,7 @@ __all__ = [
     "WaitOpened",
     "WaitStatus",
     "WaitingFor",
+    "WhyUntaken",
     "Worker",
     "WorkerInfo",
     "WorkerRow",

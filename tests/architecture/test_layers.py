@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
-    "migrate": {"graph"},
+    "migrate": {"graph", "ports", "registry"},  # a flow's runs, and the tables that keep them
     "checkpoints": {"client"},
     # It says where a line comes from, as a drive notes it, and cuts out what logs of steps do.
     "logs": {"errors", "runtime.live.at_work", "runtime.live.log_text", "runtime.services"},
@@ -103,6 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "codec.wire",
         ),
         *("server", "checkpoints", "logs", "backends", "frontends", "results", "types", "__init__"),
+        "migrate",
     },
     # Keys are given to a host, and made without one.
     "__init__": {
@@ -170,7 +171,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations": "waits",
     "runtime.retention": "drive outage",
     "runtime.tracing": "live",
-    "runtime.travel": "drive outage waits",
+    "runtime.travel": "drive operations outage waits",
     "server": "api pages",
     # No store knows another, but `memory:` is a store of objects.
     "stores.memory": "objects",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import everstep
+from everstep.model.leases import RELEASE
 from tests.architecture.sources import ROOT
 
 COMMANDS = ["scripts/demo", "scripts/test"]
@@ -86,7 +87,7 @@ def test_exported_names_are_sorted_and_unique() -> None:
 
 def test_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == everstep.__version__
+    assert project["version"] == everstep.__version__ == RELEASE
 
 
 def test_changelog_has_an_entry_for_this_version() -> None:

@@ -46,6 +46,7 @@ class Kit:
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
                 rationed=True,

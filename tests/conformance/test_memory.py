@@ -37,6 +37,7 @@ class TestMemory(StoreConformance):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
                 live=True,

@@ -29,6 +29,7 @@ class TestObjects(StoreConformance):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
             ),

@@ -25,6 +25,7 @@ class TestPostgres(StoreConformance):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
                 live=True,

@@ -23,6 +23,7 @@ class TestRedis(StoreConformance):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
                 live=True,

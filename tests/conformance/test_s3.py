@@ -35,6 +35,7 @@ class TestS3(StoreConformance):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
             ),

@@ -22,6 +22,7 @@ class TestSqlite(StoreConformance):
             recodes=True,
             retains=True,
             restores=True,
+            fences=True,
             has_inbox=True,
             has_events=True,
             live=True,

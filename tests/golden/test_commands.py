@@ -114,6 +114,8 @@ CASES = [
     said("verify", "verify"),
     said("doctor", "doctor"),
     said("drain", "drain"),
+    said("migrate-store", "migrate-store --dry-run"),
+    said("after-restore", "after-restore"),
     said("export", "export A1 A1.everstep"),
     said("import", "import A1.everstep --store other.db"),
     said("copy", "copy C1 --from runs.db --to other.db"),

@@ -58,6 +58,7 @@ CASES = [
     Case("run", "show_run", in_path="A1"),
     Case("run-missing", "show_run", status=404, in_path="nothing"),
     Case("workers", "list_workers"),
+    Case("untaken", "list_untaken"),
     Case("breakers", "list_breakers"),
     Case("breaker-reset", "reset_breaker", in_path="prices"),
     Case("state", "show_state", in_path="A1"),

@@ -64,6 +64,12 @@ COMMANDS = {
     "drain": Lazy("commands.fleet.drain", "drain", "Write spooled checkpoints to the store."),
     "verify": Lazy("commands.store.verify", "verify", "Check that what is kept is as it was written."),
     "rekey": Lazy("commands.store.rekey", "rekey", "Encrypt what is kept with the key that is active now."),
+    "migrate-store": Lazy(
+        "commands.store.migrate_store", "migrate_store", "Bring the tables of a store up to date."
+    ),
+    "after-restore": Lazy(
+        "commands.store.after_restore", "after_restore", "Make a store safe that was put back from a backup."
+    ),
     "export": Lazy("commands.store.export", "export", "Write a run into one file, to carry it elsewhere."),
     "import": Lazy("commands.store.export", "import_", "Put the runs of such a file into a store."),
     "copy": Lazy("commands.store.copy", "copy", "Copy or move runs from one store to another."),

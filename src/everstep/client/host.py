@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
+from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,7 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
 from everstep.model.durability import DurabilityMode, mode_of
-from everstep.model.durations import Span
+from everstep.model.durations import Span, span_of
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import KEEP_ALL, Retention, checked_retention
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from everstep.runtime.waits.inbox import Inboxes
     from everstep.runtime.waits.publish import publish
     from everstep.runtime.waits.turns import Said, Turns
+    from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.worker import Stats, Worker
 else:
     resume_with_fallback = on_demand("everstep.runtime.integrity.fallback:resume_with_fallback")
@@ -107,6 +109,7 @@ else:
     Said = on_demand("everstep.runtime.waits.turns:Said")
     Turns = on_demand("everstep.runtime.waits.turns:Turns")
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
+    Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
@@ -415,11 +418,22 @@ class AsyncHost:
         concurrency: int = 32,
         per_flow: Mapping[str, int] | None = None,
         grace: Span = GRACE,
+        gc_every: Span | None = None,
     ) -> Worker:
-        """Return a worker for these flows; `await worker.run()` works until `worker.stop()`."""
-        return Worker(
-            self._services, self._runs, flows, concurrency=concurrency, per_flow=per_flow, grace=grace
-        )
+        """Return a worker for these flows; `await worker.run()` works until `worker.stop()`.
+
+        With `gc_every` it cleans up as often as that, as `host.retention.gc(flows=flows)` does: of all
+        workers that are told to, the longest serving one alone.
+        """
+        flows = list(flows)
+        how: dict[str, Any] = {"concurrency": concurrency, "per_flow": per_flow, "grace": grace}
+        if gc_every is not None:
+            every = span_of(gc_every, "gc_every")
+            if every <= timedelta():
+                raise BadRequest(f"gc_every is {gc_every!r}.", fix='Give a span such as "1h".')
+            retaining_store(self._services)
+            how["cleaning"] = Cleaning(self._services, every, partial(self.retention.gc, flows=flows))
+        return Worker(self._services, self._runs, flows, **how)
 
     async def work(
         self,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
+    from everstep.runtime.operations.after_restore import AfterRestore
+    from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
     from everstep.runtime.retention.collect import Collected
@@ -211,6 +213,14 @@ class SyncFleetCalls:
     def workers(self) -> list[WorkerInfo]:
         """List the workers that are alive, the longest serving first, with what they drive."""
         return self._lanes.call(lambda host: host.fleet.workers())
+
+    def untaken(self, *run_ids: str, limit: int = 100) -> list[Untaken]:
+        """Return runs that are due and that no live worker will take, each with why and what to do about it.
+
+        Of those that are named, or of the first `limit` that are due. Of a run that is named and waits for an
+        answer it says whether a worker would take it then.
+        """
+        return self._lanes.call(lambda host: host.fleet.untaken(*run_ids, limit=limit))
 
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""
@@ -525,6 +535,20 @@ class SyncStorageCalls:
         told of each run when it is done. With `dry_run` nothing is written.
         """
         return self._lanes.call(lambda host: host.storage.rekey(run_id, dry_run=dry_run, on_run=on_run))
+
+    def after_restore(
+        self, *, dry_run: bool = False, on_progress: Callable[[str], object] | None = None
+    ) -> AfterRestore:
+        """Make a store safe that was itself put back from a backup; call it before anything drives its runs.
+
+        Every lease is void and every owner from before, also those that the backup does not know, is fenced.
+        Tokens of open waits die, also those that were issued since; notifiers are told of another one. It
+        says which runs may repeat what they did since. It may be cut off and called again. With `dry_run`
+        nothing is written. `on_progress` is told in words how far it has come.
+        """
+        return self._lanes.call(
+            lambda host: host.storage.after_restore(dry_run=dry_run, on_progress=on_progress)
+        )
 
     @property
     def schemes(self) -> dict[str, str]:

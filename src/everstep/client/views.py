@@ -544,6 +544,15 @@ class DrivenInfo(msgspec.Struct, frozen=True, kw_only=True):
     since: Instant
 
 
+class TakenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a flow whose runs a worker takes."""
+
+    flow_id: str = msgspec.field(name="flow")
+    flow_version: str = msgspec.field(name="version")
+    """Empty for an older version, whose runs go over to the one that the worker has."""
+    flow_hash: str = msgspec.field(name="hash")
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One worker that is alive."""
 
@@ -567,13 +576,23 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """It claims less than it could, as the store is slow."""
     skew_seconds: float
     """How far the store's clock is ahead of its machine's; 0 if the store has none."""
+    release: str | None
+    """The version of everstep; none of 0.1.0, which does not say it."""
+    takes: list[TakenInfo]
+    """The versions of its flows whose runs it takes: `flow`, `version`, `hash`. 0.1.0 does not say them."""
 
     @classmethod
     def of(cls, row: WorkerRow) -> WorkerInfo:
         """Describe a row."""
         longest = [DrivenInfo(**_same(DrivenInfo, run)) for run in row.longest]
-        seen_at = row.seen_at or row.started_at
-        own = {"id": row.worker_id, "flows": list(row.flows), "longest": longest, "seen_at": seen_at}
+        own = {
+            "id": row.worker_id,
+            "flows": list(row.flows),
+            "longest": longest,
+            "seen_at": row.seen_at or row.started_at,
+            "release": row.release or None,
+            "takes": [TakenInfo(**_same(TakenInfo, one)) for one in row.takes],
+        }
         return cls(**_same(cls, row) | own)
 
     def __repr__(self) -> str:

@@ -192,7 +192,7 @@ def _opened(body: bytes, where: str) -> _Envelope:
     try:
         envelope = _envelopes().decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
-        newer = _version_of(body)
+        newer = version_of(body)
         if newer is not None and newer > SCHEMA_VERSION:  # whose envelope may be another
             raise _newer(where, newer) from error
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
@@ -203,8 +203,8 @@ def _opened(body: bytes, where: str) -> _Envelope:
     return envelope
 
 
-def _version_of(body: bytes) -> int | None:
-    """Return the schema version of an envelope that has another shape than ours."""
+def version_of(body: bytes) -> int | None:
+    """Return the schema version of a record, also of one that cannot be read; none if it is no record."""
     try:
         parts = _anything.decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError):

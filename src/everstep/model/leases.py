@@ -4,6 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+RELEASE = "0.2.0.dev0"
+"""Which everstep this is, as workers say it: the layers below `everstep` cannot ask that for its version."""
 SKEW = 1.0
 """Seconds between the clocks of a machine and of a store from which on it is reported."""
 
@@ -85,5 +87,11 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """How far the store's clock is ahead of its machine's; 0 if the store has none."""
     seen_at: datetime | None = None
     """When it last said so, by the store's clock. The store fills it in."""
+    release: str = ""
+    """The version of everstep; empty for 0.1.0, which says none."""
+    records: int = 1
+    """The newest version of records that it reads."""
     takes: tuple[Taken, ...] = ()
     """The versions of its flows whose runs it takes; 0.1.0 says none."""
+    cleans: bool = False
+    """It cleans up from time to time, if it is the longest serving of those that do."""

@@ -18,6 +18,11 @@ EPOCHS_OF_A_LIFE = 1 << 20
 number again begins with that many times the number, so that no epoch of an erased run comes back."""
 
 
+FENCED_BY = (1 << 19) - 1
+"""How far epochs are raised when a store itself was put back from a backup: by more owners than a run can
+have had since, and by less than `EPOCHS_OF_A_LIFE`."""
+
+
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run as a store keeps it, apart from its artifacts."""
 
@@ -87,6 +92,18 @@ class RestoringStore(Protocol):
         says what one that is there already means, so the call may be repeated. `StoreError` if a wait's id
         or token is another's here. A run that was erased here may come back, at an
         epoch that it never had: an owner which slept meanwhile is fenced.
+        """
+
+
+@runtime_checkable
+class FencingStore(Protocol):
+    """A store that can keep owners from writing of which it knows nothing, as it is older than they are."""
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        """Raise the epoch of a run that is neither completed nor cancelled by so much, and void its lease.
+
+        What was claimed of the run before, known here or not, cannot write any more; it is due as a run
+        without an owner is. False if there is no such run.
         """
 
 

@@ -163,6 +163,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is an `InboxStore`: signals can be sent to its runs."""
     has_events: bool = False
     """It is an `EventStore`: waits can be for events."""
+    fences: bool = False
+    """It is a `FencingStore`: owners from before it was restored can be kept from writing."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 

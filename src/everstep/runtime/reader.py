@@ -130,15 +130,21 @@ class RunReader:
         flow_hash = flow_hash or row.flow_hash
         if flow_hash in self._plans:
             return self._plans[flow_hash]
+        return await self.structure(row.flow_id, flow_hash)
+
+    async def structure(self, flow_id: str, flow_hash: str) -> Plan:
+        """Return the wiring of a version of a flow as the store keeps it, without its functions."""
+        if flow_hash in self._plans:
+            return self._plans[flow_hash]
         blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
             fix = "Start any run of the same flow to write it again, or restore the store from a copy."
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.", fix=fix)
+            raise StateCorrupted(f"the structure of flow {flow_id!r} is missing from the store.", fix=fix)
         if hash_of(blueprint) != flow_hash:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered; restore a copy.")
+            raise StateCorrupted(f"the structure of flow {flow_id!r} was altered; restore a copy.")
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
+        plan = self._plans[flow_hash] = read_plan(blueprint, flow_id)
         return plan
 
     async def plan_at(self, row: RunRow, sequence: int) -> Plan:

@@ -69,6 +69,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="GET",
+        path="/untaken",
+        name="list_untaken",
+        summary="List runs that are due and that no live worker will take, with why and what to do.",
+        handler=runs.untaken,
+        query=(_LIMIT,),
+        answers={200: _json("Runs.", shapes.UntakenRuns)},
+    ),
+    Endpoint(
+        method="GET",
         path="/breakers",
         name="list_breakers",
         summary="List the breakers that runs of the store share.",

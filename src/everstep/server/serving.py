@@ -10,7 +10,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from math import ceil
+from typing import NamedTuple, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -34,6 +35,14 @@ _AT_ONCE = 128
 log = logging.getLogger("everstep.server")
 
 
+class Limits(NamedTuple):
+    """What clients are allowed, and how long they have."""
+
+    connections: int = MOST_CONNECTIONS
+    headers_within: float = HEADERS_WITHIN
+    grace: float = GRACE
+
+
 class SparseLog(logging.Filter):
     """Lets one line of each kind through in a second, so that no client can fill the disk."""
 
@@ -55,12 +64,14 @@ class SparseLog(logging.Filter):
 class _Connection(H11Protocol):
     """A connection of uvicorn that is not kept open for those who send nothing."""
 
+    limits = Limits()
     _headers_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _most_connections():
-            log.warning("more than %d connections: others are closed", _most_connections())
+        most = _most_connections(self.limits.connections)
+        if len(self.connections) > most:
+            log.warning("more than %d connections: others are closed", most)
             transport.abort()
             return
         self._expect_headers()
@@ -79,7 +90,7 @@ class _Connection(H11Protocol):
     def _expect_headers(self) -> None:
         """Start the time once: a byte now and then does not win more."""
         if self._headers_due is None and not self.transport.is_closing():
-            self._headers_due = self.loop.call_later(HEADERS_WITHIN, self.transport.abort)
+            self._headers_due = self.loop.call_later(self.limits.headers_within, self.transport.abort)
 
     def _headers_came(self) -> None:
         if self._headers_due is not None:
@@ -87,16 +98,16 @@ class _Connection(H11Protocol):
             self._headers_due = None
 
 
-def _most_connections() -> int:
+def _most_connections(wanted: int) -> int:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST_CONNECTIONS if allowed < 0 else max(8, min(MOST_CONNECTIONS, allowed - _OWN_FILES))
+    return wanted if allowed < 0 else max(1, min(wanted, max(8, allowed - _OWN_FILES)))
 
 
-def config_of(app: ASGIApp) -> uvicorn.Config:
+def config_of(app: ASGIApp, limits: Limits = Limits()) -> uvicorn.Config:  # noqa: B008  an immutable tuple
     """Return how uvicorn is to serve the application."""
     return uvicorn.Config(
         app,
-        http=_Connection,
+        http=type("_Limited", (_Connection,), {"limits": limits}),
         lifespan="off",
         access_log=False,  # ours cuts tokens out
         log_config=None,
@@ -104,7 +115,7 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         ws="none",
         backlog=_AT_ONCE,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=ceil(limits.grace),
     )
 
 
@@ -159,12 +170,13 @@ async def serve(
     *,
     worker: Works | None = None,
     on_ready: Callable[[], None] = lambda: None,
+    limits: Limits = Limits(),  # noqa: B008  an immutable tuple
 ) -> None:
     """Answer requests until SIGTERM or SIGINT; with a worker, drive runs meanwhile.
 
     What is under way gets a little time to finish. A worker that fails takes the service down with it.
     """
-    server = _Server(config_of(app))
+    server = _Server(config_of(app, limits))
     sparse = SparseLog()
     for name in ("asyncio", "uvicorn.error", log.name):
         logging.getLogger(name).addFilter(sparse)

@@ -20,7 +20,7 @@ from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_TEXT, PRIORITIES, Count, Instant, Value
 from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
-from everstep.results import Event, Fallback
+from everstep.results import Event, Fallback, Untaken
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID
 
@@ -51,6 +51,12 @@ class Workers(Struct, frozen=True, kw_only=True):
     """The workers that are alive."""
 
     workers: list[WorkerInfo]
+
+
+class UntakenRuns(Struct, frozen=True, kw_only=True):
+    """Runs that no live worker will take."""
+
+    runs: list[Untaken]
 
 
 class Breakers(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, Wa
 from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
-from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
+from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
 from everstep.ports.store import (
     BlockingStore,
@@ -331,6 +331,11 @@ class KillingStore:
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         with self._killer.write("set_aside"):
             return await self._store.set_aside(run_id, epoch=epoch, reason=reason)
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        assert isinstance(self._store, FencingStore)
+        with self._killer.write("fence"):
+            return await self._store.fence(run_id, by)
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
         await self._store.report(worker, ttl)

@@ -12,14 +12,14 @@ import uvicorn
 
 from everstep import AsyncHost
 from everstep.server.app import create_app
-from everstep.server.serving import address_of, config_of, listen
+from everstep.server.serving import Limits, address_of, config_of, listen
 from tests.integration.server.serving import FLOWS, KEY, TOKEN
 
 Prepare = Callable[[AsyncHost], Awaitable[None]]
 
 
 @contextmanager
-def listening(folder: Path, prepare: Prepare | None = None) -> Iterator[str]:
+def listening(folder: Path, prepare: Prepare | None = None, limits: Limits | None = None) -> Iterator[str]:
     """Serve a real database over HTTP and yield the address; `prepare` fills the store first."""
     listener = listen("127.0.0.1", 0, has_token=True)
     address = address_of(listener)
@@ -32,7 +32,7 @@ def listening(folder: Path, prepare: Prepare | None = None) -> Iterator[str]:
             if prepare is not None:
                 await prepare(host)
             app = create_app(host, FLOWS, token=TOKEN, base_url=address)
-            server = uvicorn.Server(config_of(app))
+            server = uvicorn.Server(config_of(app, limits or Limits()))
             is_ready.set()
             await server.serve(sockets=[listener])
 

@@ -76,11 +76,9 @@ def is_closed(one: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", HEALTH[:-2], HEALTH])
-def test_headers_that_do_not_come_are_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(serving_, "HEADERS_WITHIN", 0.3)
-    with listening(tmp_path) as address, connected(address) as one:
+def test_headers_that_do_not_come_are_not_waited_for(tmp_path: Path, sent: bytes) -> None:
+    limits = serving_.Limits(headers_within=0.3)
+    with listening(tmp_path, limits=limits) as address, connected(address) as one:
         one.sendall(sent)
         if sent == HEALTH:
             assert b"200 OK" in one.recv(10_000)
@@ -89,12 +87,9 @@ def test_headers_that_do_not_come_are_not_waited_for(
         assert httpx.get(f"{address}/healthz").status_code == 200
 
 
-def test_connections_beyond_a_limit_are_closed_and_the_service_can_be_reached_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving_, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(serving_, "HEADERS_WITHIN", 3600)  # it is the limit that closes one here
-    with listening(tmp_path) as address:
+def test_connections_beyond_a_limit_are_closed_and_the_service_can_be_reached_again(tmp_path: Path) -> None:
+    # It is the limit that closes one here.
+    with listening(tmp_path, limits=serving_.Limits(connections=8, headers_within=3600)) as address:
         held = [connected(address) for _ in range(8)]
         with connected(address) as one_more:
             assert is_closed(one_more)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from everstep.client.guards import BreakerInfo
-from everstep.client.parts import Parts
+from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
 from everstep.on_demand import on_demand
 from everstep.ports.store import Counts
 from everstep.runtime.addresses import in_run
+from everstep.runtime.operations.untaken import Untaken, due, untaken
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.families import text_of
@@ -32,6 +33,21 @@ class FleetCalls:
         """List the workers that are alive, the longest serving first, with what they drive."""
         rows, is_gone = await self._services.store.workers(), self._services.processes.is_gone
         return [WorkerInfo.of(row) for row in rows if row.process is None or not is_gone(row.process)]
+
+    async def untaken(self, *run_ids: str, limit: int = 100) -> list[Untaken]:
+        """Return runs that are due and that no live worker will take, each with why and what to do about it.
+
+        Of those that are named, or of the first `limit` that are due. Of a run that is named and waits for an
+        answer it says whether a worker would take it then.
+        """
+        reader = self._runs.reader
+        if run_ids:
+            rows = [await reader.row((await in_run(reader, run_id))[0]) for run_id in run_ids]
+        else:
+            check_limit(limit)
+            rows = await due(self._services, limit)
+        left = [row for row in rows if not (row.status.is_final or self._parts.info(row).is_driven)]
+        return await untaken(self._services, reader, left)
 
     async def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""

@@ -13,6 +13,7 @@ from everstep.runtime.addresses import in_run
 from everstep.runtime.integrity.doctor import Diagnosis, examine
 from everstep.runtime.integrity.findings import Verified
 from everstep.runtime.integrity.verify import CheckListener, verify
+from everstep.runtime.operations.after_restore import AfterRestore, after_restore
 from everstep.runtime.outage.outbox import Drained, drain_all
 from everstep.runtime.outage.spooled_view import read_waiting
 from everstep.runtime.rekey import Rekeyed, rekey
@@ -83,6 +84,18 @@ class StorageCalls:
         told of each run when it is done. With `dry_run` nothing is written.
         """
         return await rekey(self._services, self._runs, run_id, dry_run=dry_run, on_run=on_run)
+
+    async def after_restore(
+        self, *, dry_run: bool = False, on_progress: Callable[[str], object] | None = None
+    ) -> AfterRestore:
+        """Make a store safe that was itself put back from a backup; call it before anything drives its runs.
+
+        Every lease is void and every owner from before, also those that the backup does not know, is fenced.
+        Tokens of open waits die, also those that were issued since; notifiers are told of another one. It
+        says which runs may repeat what they did since. It may be cut off and called again. With `dry_run`
+        nothing is written. `on_progress` is told in words how far it has come.
+        """
+        return await after_restore(self._services, dry_run=dry_run, say=on_progress)
 
     @property
     def schemes(self) -> dict[str, str]:

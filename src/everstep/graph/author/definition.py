@@ -42,6 +42,7 @@ class Definition(Protocol):
     retention: Retention | None
     streams: bool
     logs: bool
+    pin_version: bool
     budgets: tuple[Budget, ...]
     breakers: tuple[Breaker, ...]
     max_steps: int

@@ -68,6 +68,7 @@ class Flow:
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
     `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
+    With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps.
     """
@@ -101,6 +102,7 @@ class Flow:
         retention: Retention | None = None,
         streams: bool = False,
         logs: bool = False,
+        pin_version: bool = False,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
         inbox: Mapping[str, str] | None = None,
@@ -120,6 +122,7 @@ class Flow:
             retention=retention,
             streams=streams,
             logs=logs,
+            pin_version=pin_version,
             entry=entry,
             max_steps=max_steps,
             max_visits=max_visits,
@@ -169,6 +172,8 @@ class Flow:
         self.retention = said.retention
         """How long its runs are kept, if the flow says so itself."""
         self.streams, self.logs = said.streams, said.logs
+        self.pin_version = said.pin_version
+        """True if its runs stay with the version they began with."""
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
@@ -240,6 +245,7 @@ class Flow:
                 channel=self.channel or (),
                 limits=limits,
                 key_types=self.channel,
+                pinned=self.version if self.pin_version else None,
             )
         except UncutLoop as loop:
             return [loop_problem([self.nodes[i] for i in loop.members]), *among]

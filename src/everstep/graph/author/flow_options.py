@@ -148,6 +148,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """True if what its nodes emit and yield can be followed from other processes."""
     logs: Annotated[bool, Spec(_flag, "policies.logs", FLAG)] = False
     """True if what its nodes log and print is kept with their steps."""
+    pin_version: Annotated[bool, Spec(_flag, "policies.pin_version", FLAG)] = False
+    """True if its runs stay with the version they began with."""
     budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Spelling.BUDGETS)] = ()
     breakers: Annotated[
         Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)

@@ -57,6 +57,7 @@ class _Blueprint(msgspec.Struct):
     edges: list[tuple[str, str]] = []
     tasks: list[str] = []
     channel: list[str] = []
+    pinned: str | None = None
 
 
 def plan_of(blueprint: bytes) -> Plan:
@@ -82,7 +83,14 @@ def _read_lately(blueprint: bytes) -> Plan:
 
 def _plan(shape: _Blueprint) -> Plan:
     nodes = [_node_of(n) for n in shape.nodes]
-    return Plan(nodes, shape.entry, edges=shape.edges, tasks=shape.tasks, channel=shape.channel)
+    return Plan(
+        nodes,
+        shape.entry,
+        edges=shape.edges,
+        tasks=shape.tasks,
+        channel=shape.channel,
+        pinned=shape.pinned,
+    )
 
 
 def _node_of(said: Mapping[str, Any]) -> Node:

@@ -86,7 +86,10 @@ class Plan:
         limits: FlowLimits = FlowLimits(),  # noqa: B008  an immutable tuple
         key_types: Mapping[str, Any] | None = None,
         around: Mapping[str, str] | None = None,
+        pinned: str | None = None,
     ) -> None:
+        self.pinned = pinned
+        """The version that its runs stay with, so that each version is a structure of its own."""
         self.nodes = tuple(nodes)
         self.limits = limits
         self.index = {n.name: i for i, n in enumerate(self.nodes)}
@@ -137,6 +140,7 @@ class Plan:
             **({"edges": [list(e) for e in edges]} if edges else {}),
             **({"tasks": sorted(tasks)} if tasks else {}),
             **({"channel": sorted(channel)} if channel else {}),
+            **({"pinned": pinned} if pinned is not None else {}),
         }
         self.blueprint = msgspec.json.encode(self.shape)
         """The structure as bytes: names and wiring, no bodies. `plan_of` reads it back."""

@@ -31,6 +31,7 @@ from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.operations.untaken import Untaken, untaken
 from everstep.runtime.outage.spooled_view import ahead, waiting_for
 from everstep.runtime.preflight import preflight
 from everstep.runtime.reader import RunReader
@@ -133,6 +134,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints that wait on this machine. A resume here writes them first, so they count as recorded."""
     becomes_fork: bool = False
     """True if the run has gone on without those: then they become a fork of it."""
+    untaken: Untaken | None = None
+    """Why no live worker takes it, or would once what it waits for is there; none if one does."""
 
     @property
     def may_repeat(self) -> tuple[Planned, ...]:
@@ -190,11 +193,15 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
     )
+    is_driven = _is_driven(services, row)
+    is_left = not is_driven and row.status in (Status.RUNNING, Status.HALTED)
+    left_alone = await untaken(services, runs, [row]) if is_left else []
     explained = Explanation(
         run_id=run_id,
         flow=row.flow_id,
         status=row.status,
-        is_driven=_is_driven(services, row),
+        is_driven=is_driven,
+        untaken=left_alone[0] if left_alone else None,
         compat=compat,
         is_cancelling=row.stop_request is not None,
         waits=() if over else waits,

@@ -28,6 +28,7 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.hints import UNKNOWN, fits, spell
 from everstep.graph.check.validate import mode_on
+from everstep.graph.compile.plan import Plan
 from everstep.graph.compile.renaming import Renaming, plain_path
 from everstep.model.acts import Act
 from everstep.model.compat import Compat, Compatibility
@@ -59,7 +60,9 @@ async def judge_run(runs: RunReader, row: RunRow, flow: Flow) -> Compat:
     return await _judge(runs, row, flow, await runs.rehydrate(row, await runs.plan(row)))
 
 
-async def _judge(runs: RunReader, row: RunRow, flow: Flow, folded: Rehydrated) -> Compat:
+async def _judge(
+    runs: RunReader, row: RunRow, flow: Flow, folded: Rehydrated, *, unpins: bool = False
+) -> Compat:
     if row.flow_id != flow.name:
         return Compat(
             verdict=Compatibility.REFUSED,
@@ -67,10 +70,29 @@ async def _judge(runs: RunReader, row: RunRow, flow: Flow, folded: Rehydrated) -
             fix="Use another run id, or the flow it began with.",
             code=FlowChanged.code,
         )
+    if not unpins and (kept := _pinned(row, flow, folded.state.plan)) is not None:
+        return kept
     compat = runs.judges.of(row, flow, folded.state.plan)(folded.state)
     if compat.verdict is not Compatibility.CONTINUES:
         return await _or_left(runs, row, flow, compat)
     return compat
+
+
+def _pinned(row: RunRow, flow: Flow, plan: Plan) -> Compat | None:
+    """Return the verdict on a run that stays with its version, for another one; none of any other run."""
+    if plan.pinned is None:
+        return None
+    other = (
+        f"this is version {flow.version!r}"
+        if flow.version != plan.pinned
+        else "this one has the same number and another structure"
+    )
+    return Compat(
+        verdict=Compatibility.NEEDS_MIGRATION,
+        reason=f"the run is pinned to version {plan.pinned!r} of its flow, and {other}.",
+        fix=f"Drive it with version {plan.pinned!r}, or take it over: everstep migrate {row.run_id} FILE.py",
+        code=FlowChanged.code,
+    )
 
 
 async def _or_left(runs: RunReader, row: RunRow, flow: Flow, compat: Compat) -> Compat:
@@ -143,23 +165,36 @@ async def migrate(
     row = await runs.reader.row(run_id)
     if row.status in (Status.COMPLETED, Status.CANCELLED):
         raise BadRequest(f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate.")
-    compat = (await rehearse(services, runs.reader, row, flow)).compat
+    compat = (await rehearse(services, runs.reader, row, flow, unpins=True)).compat
     if dry_run or compat.is_same:
         return compat
     check(row, flow, compat)
     lease = await runs.claim(run_id, flow.durability, waits=False)
     try:
-        await migrated(services, runs.reader, await runs.reader.row(run_id), lease, flow, act)
+        now = await runs.reader.row(run_id)
+        await migrated(services, runs.reader, now, lease, flow, act, unpins=True)
     finally:
         await runs.release(lease)
     return compat
 
 
 async def migrated(
-    services: Services, runs: RunReader, row: RunRow, lease: Lease, flow: Flow, act: Act | None = None
+    services: Services,
+    runs: RunReader,
+    row: RunRow,
+    lease: Lease,
+    flow: Flow,
+    act: Act | None = None,
+    *,
+    unpins: bool = False,
 ) -> tuple[Journal, RunState, ValueSpace]:
-    """Take a run over to another version of its flow with one put, and return it as it goes on."""
+    """Take a run over to another version of its flow with one put, and return it as it goes on.
+
+    One that is pinned goes over only with `unpins`: when a person asks for it.
+    """
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
+    if not unpins and (kept := _pinned(row, flow, folded.state.plan)) is not None:
+        check(row, flow, kept)
     names = _renaming(row, flow, folded)
     compat = judge(folded.state, names)
     check(row, flow, compat)
@@ -191,7 +226,9 @@ class Rehearsal(NamedTuple):
     space: ValueSpace
 
 
-async def rehearse(services: Services, runs: RunReader, row: RunRow, flow: Flow) -> Rehearsal:
+async def rehearse(
+    services: Services, runs: RunReader, row: RunRow, flow: Flow, *, unpins: bool = False
+) -> Rehearsal:
     """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
     if mode_on(flow, services.offers) is Mode.OFF:
         folded = await runs.rehydrate(row, await runs.plan(row))
@@ -201,7 +238,7 @@ async def rehearse(services: Services, runs: RunReader, row: RunRow, flow: Flow)
         same = Compat(verdict=Compatibility.CONTINUES, is_same=True)
         return Rehearsal(_with_values(same, folded.state, folded.space), folded.state, folded.space)
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
-    compat = await _judge(runs, row, flow, folded)
+    compat = await _judge(runs, row, flow, folded, unpins=unpins)
     if compat.verdict is not Compatibility.CONTINUES:
         return Rehearsal(compat, folded.state, folded.space)
     names = runs.judges.of(row, flow, folded.state.plan).names

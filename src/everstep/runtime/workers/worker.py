@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +28,8 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.leases import SKEW, Driven, Lease, Quota, Taken, WorkerRow
+from everstep.model.leases import RELEASE, SKEW, Driven, Lease, Quota, Taken, WorkerRow
+from everstep.model.records import SCHEMA_VERSION
 from everstep.ports.store import RunRow, WaitFilter, WakingStore
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight
@@ -39,6 +41,9 @@ from everstep.runtime.workers.heartbeat import Presence
 from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
+
+if TYPE_CHECKING:
+    from everstep.runtime.workers.cleaning import Cleaning
 
 FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
@@ -101,23 +106,16 @@ class Worker:
         concurrency: int = 32,
         per_flow: Mapping[str, int] | None = None,
         grace: Span = GRACE,
+        cleaning: Cleaning | None = None,
     ) -> None:
         self._services = services
+        self._cleaning = cleaning
         self._runs = runs
-        self._flows: dict[FlowKey, Flow] = {}
-        left_out: list[str] = []
-        for flow in flows:
-            ready = preflight(flow, services)
-            if ready.durability.mode is Mode.OFF:
-                left_out.append(ready.name)
-                continue
-            self._flows[ready.name, ready.plan.hash] = ready
+        self._flows = _ready(flows, services)
         self._others: dict[FlowKey, Flow] = {}
         """Structures that older versions of these flows had, and the flow that goes on with their runs."""
-        if left_out:
-            _leave_out(left_out, is_all=not self._flows)
-        if not self._flows:
-            raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+        self._pinned: set[FlowKey] = set()
+        """Those whose runs stay with their version, so that they are left to other workers."""
         if not services.store.capabilities.single_writer:
             raise BadRequest(
                 "this store cannot keep two workers apart, so workers do not run on it.",
@@ -182,7 +180,10 @@ class Worker:
             is_slowed=self._pressure.is_on,
             process=self._services.processes.me(),
             skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
+            release=RELEASE,
+            records=SCHEMA_VERSION,
             takes=self._takes(),
+            cleans=self._cleaning is not None,
         )
 
     def _takes(self) -> tuple[Taken, ...]:
@@ -208,6 +209,9 @@ class Worker:
         meter = self._services.meter
         if meter is not None:
             meter.enter(self)
+        cleaning = None
+        if self._cleaning is not None and not until_idle:
+            cleaning = asyncio.ensure_future(self._cleaning.keep_on(self._id))
         try:
             while not self._stopping.is_set():
                 self._is_open_to_work = False
@@ -238,8 +242,9 @@ class Worker:
             await self._let_end(None if until_idle else self._grace)
         finally:
             stop_waking()
-            if sweeping is not None:
-                sweeping.cancel()
+            for task in (sweeping, cleaning):
+                if task is not None:
+                    task.cancel()
             await self._hand_back()
             self._services.side_by_side = False
             await self._presence.end()
@@ -609,15 +614,26 @@ class Worker:
         """Find the older versions of these flows that unfinished runs still go by.
 
         Newer ones are left to newer workers: while a deploy is under way, neither takes runs from the other.
+        Those whose runs stay with their version are left to workers that have it.
         """
-        for flow in self._flows.values():
-            try:
+        try:
+            for flow in self._flows.values():
                 older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
-            except StoreError as error:
-                self._weather.broke("flow versions", error)
-                return
-            keys = [(flow.name, found) for found in older]
-            self._others |= {key: flow for key in keys if key not in self._flows}
+                for key in [(flow.name, found) for found in older]:
+                    if key not in self._flows and key not in self._others and key not in self._pinned:
+                        await self._take_over(key, flow)
+        except StoreError as error:
+            self._weather.broke("flow versions", error)
+
+    async def _take_over(self, key: FlowKey, flow: Flow) -> None:
+        is_pinned = False
+        with suppress(StateCorrupted):  # which is said of its runs, once they are driven
+            is_pinned = (await self._runs.reader.structure(*key)).pinned is not None
+        if is_pinned:
+            self._pinned.add(key)
+        else:
+            self._others = {**self._others, key: flow}
+            self._presence.changed()
 
     async def _let_end(self, seconds: float | None) -> None:
         tasks = [it.task for it in self._driving.values()]
@@ -644,6 +660,18 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:
+    """Return the flows as this host drives them, without those that keep nothing here."""
+    ready = [preflight(flow, services) for flow in flows]
+    kept = {(f.name, f.plan.hash): f for f in ready if f.durability.mode is not Mode.OFF}
+    left_out = [flow.name for flow in ready if flow.durability.mode is Mode.OFF]
+    if left_out:
+        _leave_out(left_out, is_all=not kept)
+    if not kept:
+        raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+    return kept
 
 
 def _leave_out(names: list[str], *, is_all: bool) -> None:

@@ -14,9 +14,20 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, matching, run_id_of
+from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Signed, Start, State, Workers
+from everstep.server.shapes import (
+    Cancelled,
+    Halted,
+    Result,
+    Resume,
+    Runs,
+    Signed,
+    Start,
+    State,
+    UntakenRuns,
+    Workers,
+)
 from everstep.server.wire import answer
 
 
@@ -52,6 +63,12 @@ async def listing(service: Service, request: Request) -> Response:
 async def workers(service: Service, request: Request) -> Response:
     """List the workers that are alive."""
     return answer(Workers(workers=await service.host.fleet.workers()))
+
+
+async def untaken(service: Service, request: Request) -> Response:
+    """List runs that no live worker will take."""
+    found = await service.host.fleet.untaken(limit=limit_of(request))
+    return answer(UntakenRuns(runs=found))
 
 
 async def show(service: Service, request: Request) -> Response:

@@ -241,6 +241,7 @@ class MemoryStore(ObjectStore):
         recodes=True,
         retains=True,
         restores=True,
+        fences=True,
         live=True,
         has_inbox=True,
         has_events=True,

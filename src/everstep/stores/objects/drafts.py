@@ -353,6 +353,13 @@ class Draft:
         self.set_row(what="set aside", wakes=True, lease=None, needs_repair=reason)
         return True
 
+    def fence(self, by: int) -> bool:
+        if not self.exists or self.row.status in (Status.COMPLETED, Status.CANCELLED):
+            return False
+        row = _replace(self.row, lease=None)
+        self.set(what="fenced", wakes=True, row=row, epoch=self.standing.epoch + by)
+        return True
+
     def ack(self) -> None:
         if self.exists and self.row.acked_at is None:
             self.set_row(what="acknowledged", acked_at=self.now)

@@ -80,6 +80,7 @@ class ObjectStore:
         recodes=True,
         retains=True,
         restores=True,
+        fences=True,
         has_inbox=True,
         has_events=True,
     )
@@ -247,6 +248,9 @@ class ObjectStore:
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        return await self._write(run_id, lambda draft: draft.fence(by))
 
     async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
         return await self._write(run_id, lambda draft: draft.request_stop(wanted, note or b""))

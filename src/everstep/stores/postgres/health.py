@@ -33,7 +33,7 @@ def _about_schema(db: Connection, at: PostgresAddress) -> Iterator[Finding]:
             Level.WARNING,
             f"the upgrade of its schema is not finished: indexes of step {', '.join(map(str, left))} are "
             "missing, and what they serve is slow.",
-            "Once all workers are of this version, call everstep.stores.postgres.schema.finish.",
+            "Once all workers are of this version, run: everstep migrate-store",
         )
 
 

@@ -413,6 +413,13 @@ SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name
 -- name: leased
 SELECT {run} FROM {schema}.runs WHERE expires_at > {now} AND ($2::text[] IS NULL OR owner = ANY ($2));
 
+-- name: fence
+WITH done AS (
+    UPDATE {schema}.runs SET epoch = epoch + $2, owner = NULL, expires_at = NULL, process = NULL
+    WHERE run_id = $1 AND status NOT IN ('completed', 'cancelled') RETURNING run_key
+)
+SELECT run_key, nextval('{schema}.changes') FROM done;
+
 -- name: set_aside
 WITH done AS (
     UPDATE {schema}.runs SET needs_repair = $3, owner = NULL, expires_at = NULL, process = NULL

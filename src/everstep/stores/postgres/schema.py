@@ -98,7 +98,7 @@ def prepare(connection: Connection, at: PostgresAddress, *, create: bool) -> Non
     """Make or upgrade the schema if that is needed, and refuse one that we cannot use."""
     steps = migrations()
     try:
-        known = _version(connection, at)
+        known = version_of(connection, at)
         if known is None and not create:
             raise StoreMissing(
                 f"there are no runs at {at.shown}.", fix="Check the URL, or start a run to make the tables."
@@ -109,7 +109,7 @@ def prepare(connection: Connection, at: PostgresAddress, *, create: bool) -> Non
         raise explain(error, at) from error
 
 
-def _version(connection: Connection, at: PostgresAddress) -> int | None:
+def version_of(connection: Connection, at: PostgresAddress) -> int | None:
     """Return the number of the last migration; none if there is nothing yet."""
     found = rows(
         connection,
@@ -151,7 +151,7 @@ def migrate(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]
 def _made(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> bool:
     """Make the schema with all there is to it; false if it is there."""
     with _locked(connection, at):
-        if _version(connection, at) is not None:
+        if version_of(connection, at) is not None:
             return False
         # Where the schema was made for us, we need no right to make one.
         if not rows(connection, "SELECT FROM pg_namespace WHERE nspname = $1", (at.schema,)):
@@ -168,7 +168,7 @@ def _made(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) 
 
 def _upgrade(connection: Connection, at: PostgresAddress, step: SchemaStep) -> None:
     with _locked(connection, at):
-        if step.number > (_version(connection, at) or 0):
+        if step.number > (version_of(connection, at) or 0):
             before = _relations(connection, at)
             connection.execute(
                 f"ALTER TABLE {at.quoted_schema}.everstep_schema "
@@ -226,7 +226,12 @@ def unfinished(connection: Connection, at: PostgresAddress) -> list[int]:
     return [number for (number,) in rows(connection, query) if number in later]
 
 
-def finish(connection: Connection, at: PostgresAddress, steps: list[SchemaStep]) -> None:
+def finish(
+    connection: Connection,
+    at: PostgresAddress,
+    steps: list[SchemaStep],
+    say: Callable[[str], object] = lambda _: None,
+) -> None:
     """Do what was left for later, beside clients at work. May be called again after it was cut off.
 
     An index is built while others write; it may take minutes, and waits for transactions that began before.
@@ -241,6 +246,7 @@ def finish(connection: Connection, at: PostgresAddress, steps: list[SchemaStep])
         for step in steps:
             if step.number in left:
                 for statement in _statements(step.post):
+                    say(f"step {step.number}: {' '.join(statement.split()[:5]).format(schema=at.schema)}")
                     _build(connection, at, statement)
                 _note_finished(connection, at, step)
     finally:
@@ -284,15 +290,46 @@ def _relations(connection: Connection, at: PostgresAddress) -> dict[str, str]:
     return dict(rows(connection, query, (at.quoted_schema,)))
 
 
-def _grant(connection: Connection, at: PostgresAddress, before: dict[str, str]) -> None:
-    """Let every role that may use the runs use what an upgrade has added: clients before it must not stop."""
+def users_of(connection: Connection, at: PostgresAddress) -> list[tuple[str, str]]:
+    """Return the roles besides the owner that may use the runs, quoted, and what each may do with them."""
     query = (
         "SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, "
         "string_agg(DISTINCT privilege_type, ', ') FROM pg_class, aclexplode(relacl) "
         "WHERE pg_class.oid = to_regclass($1) AND grantee <> relowner "
-        "AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') GROUP BY 1"
+        "AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') GROUP BY 1 ORDER BY 1"
     )
-    users = rows(connection, query, (f"{at.quoted_schema}.runs",))
+    return list(rows(connection, query, (f"{at.quoted_schema}.runs",)))
+
+
+def lacking_rights(connection: Connection, at: PostgresAddress) -> list[str]:
+    """Return those of them that may not read some table, as an upgrade of 0.1.0 or a hand left them."""
+    query = (
+        "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)::oid AND relkind = 'r' "
+        "AND NOT has_table_privilege($2, oid, 'SELECT')"
+    )
+    return [
+        user
+        for user, rights in users_of(connection, at)
+        if "SELECT" in rights and rows(connection, query, (at.quoted_schema, _bare_name(user)))[0][0]
+    ]
+
+
+def _bare_name(user: str) -> str:
+    """Return a role as functions take it, which is not quoted."""
+    if user == "PUBLIC":
+        return "public"
+    return user[1:-1].replace('""', '"') if user.startswith('"') else user
+
+
+def grant_all(connection: Connection, at: PostgresAddress) -> None:
+    """Let every role that may use the runs use all that is beside them in the same way."""
+    with _locked(connection, at):
+        _grant(connection, at, {})
+
+
+def _grant(connection: Connection, at: PostgresAddress, before: dict[str, str]) -> None:
+    """Let every role that may use the runs use what an upgrade has added: clients before it must not stop."""
+    users = users_of(connection, at)
     added = {name: kind for name, kind in _relations(connection, at).items() if name not in before}
     for user, rights in users:
         # Each runs with the rights of its caller.

@@ -96,6 +96,7 @@ class PostgresStore:
         recodes=True,
         retains=True,
         restores=True,
+        fences=True,
         live=True,
         has_inbox=True,
         has_events=True,
@@ -346,6 +347,9 @@ class PostgresStore:
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        return bool(await self._rows("fence", text(run_id), by))
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
         await self._threads.run(partial(self.report_blocking, worker, ttl))

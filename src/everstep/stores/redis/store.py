@@ -107,6 +107,7 @@ class RedisStore:
         recodes=True,
         retains=True,
         restores=True,
+        fences=True,
         live=True,
         has_inbox=True,
         has_events=True,
@@ -306,6 +307,9 @@ class RedisStore:
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return bool(await self._aside("set_aside", run_id, epoch, reason))
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        return bool(await self._aside("fence", run_id, by, once=True))
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
         await self._on_thread(partial(self.report_blocking, worker, ttl))

@@ -115,18 +115,18 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
 
 
 def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
-    version = transact(connection, lambda: _schema_version(connection, path), begin="BEGIN")
+    version = transact(connection, lambda: schema_version(connection, path), begin="BEGIN")
     if version == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     _use_wal(connection, path)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     if version < _newest():
         migrate(connection, path)
-    if not _has_all_columns(connection):
+    if not has_all_columns(connection):
         transact(connection, lambda: _add_columns(connection))
 
 
-def _has_all_columns(connection: apsw.Connection) -> bool:
+def has_all_columns(connection: apsw.Connection) -> bool:
     """True unless an earlier release made the file and it lacks a column. To name them all is quicker than to
     have them listed."""
     try:
@@ -166,7 +166,7 @@ def _newest() -> int:
     return int(_migration_files()[-1].name[:4])
 
 
-def _schema_version(connection: apsw.Connection, path: Path) -> int:
+def schema_version(connection: apsw.Connection, path: Path) -> int:
     version = int(rows(connection, "PRAGMA user_version")[0][0])
     application = rows(connection, "PRAGMA application_id")[0][0]
     if version == 0 and application == 0:
@@ -188,7 +188,7 @@ def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None)
     """Bring the schema up to date in one transaction; another process may be doing the same."""
 
     def bring() -> None:
-        version = _schema_version(connection, path)
+        version = schema_version(connection, path)
         for number, script in migrations():
             if number > version and (upto is None or number <= upto):
                 connection.execute(script)

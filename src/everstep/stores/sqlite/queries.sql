@@ -129,6 +129,10 @@ SELECT flow_id, run_group FROM runs WHERE status <> 'running' AND expires_at > ?
 UPDATE runs SET needs_repair = ?3, owner = NULL, expires_at = NULL, process = NULL
 WHERE run_id = ?1 AND epoch = ?2 AND status IN ('running', 'halted');
 
+-- name: fence
+UPDATE runs SET epoch = epoch + ?2, owner = NULL, expires_at = NULL, process = NULL
+WHERE run_id = ?1 AND status NOT IN ('completed', 'cancelled');
+
 -- name: spoil
 UPDATE runs SET needs_repair = ?2 WHERE run_id = ?1;
 

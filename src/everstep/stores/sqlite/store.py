@@ -129,6 +129,7 @@ class SqliteStore:
         recodes=True,
         retains=True,
         restores=True,
+        fences=True,
         live=True,
         has_inbox=True,
         has_events=True,
@@ -558,6 +559,11 @@ class SqliteStore:
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         with self._lock, plainly(self.path):
             self._db.execute(self._sql["set_aside"], (run_id, epoch, reason))
+            return self._db.changes() == 1
+
+    async def fence(self, run_id: str, by: int) -> bool:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["fence"], (run_id, by))
             return self._db.changes() == 1
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:

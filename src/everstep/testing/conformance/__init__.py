@@ -40,7 +40,7 @@ from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
-from everstep.testing.conformance.restoring import Restoring  # noqa: E402
+from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
 from everstep.testing.conformance.retention import (  # noqa: E402
     Erasing,
     Pinning,
@@ -75,6 +75,7 @@ class StoreConformance(
     RetentionRaces,
     Sweeping,
     Keeping,
+    RestoredStores,
     Restoring,
     Waits,
     Settling,

@@ -17,7 +17,14 @@ from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.events import EventStore
-from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
+from everstep.ports.restoring import (
+    FENCED_BY,
+    FencingStore,
+    Restored,
+    RestoringBlobs,
+    RestoringStore,
+    WholeRun,
+)
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, StopRequest, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
@@ -35,6 +42,39 @@ from everstep.testing.conformance.kit import (
 RACERS = 4
 _HASH = "a" * 64
 _BLUEPRINT = b'{"entry":[],"nodes":[],"restored":true}'
+
+
+class RestoredStores(Suite):
+    """Only for stores that declare `fences`; any other must not have the method either."""
+
+    @pytest.fixture
+    def fencing(self, store_kit: StoreKit, client: Client) -> Client:
+        has_it = isinstance(client.store, FencingStore)
+        assert has_it is store_kit.capabilities.fences
+        if not has_it:
+            pytest.skip("it declares that it does not fence")
+        return client
+
+    def test_owners_from_before_cannot_write_and_the_run_is_due(self, fencing: Client) -> None:
+        client, store = fencing, cast("FencingStore", fencing.store)
+        chain = client.admit("run")
+        unknown = chain.epoch + 5  # of an owner that came after the backup
+        assert client.call(store.fence("run", FENCED_BY)) is True
+        for epoch in (chain.epoch, unknown):
+            assert client.put(chain.following(epoch=epoch)) == [Verdict.FENCED]
+        lease = client.call(client.store.lease("run", owner="after", ttl=TTL, process=None))
+        assert lease.epoch > FENCED_BY > unknown
+        assert client.put(chain.following(epoch=unknown)) == [Verdict.FENCED]
+        client.accept(chain, chain.following(epoch=lease.epoch))
+        assert client.call(store.fence("run", FENCED_BY)) is True  # again does no harm
+        assert client.put(chain.following(epoch=lease.epoch)) == [Verdict.FENCED]
+
+    def test_runs_that_are_over_or_unknown_are_not_fenced(self, fencing: Client) -> None:
+        client, store = fencing, cast("FencingStore", fencing.store)
+        chain = client.admit("run")
+        client.accept(chain, chain.final())
+        for run_id in ("run", "none"):
+            assert client.call(store.fence(run_id, FENCED_BY)) is False
 
 
 class Restoring(Suite):

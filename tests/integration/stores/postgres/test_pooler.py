@@ -49,6 +49,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 recodes=True,
                 retains=True,
                 restores=True,
+                fences=True,
                 has_inbox=True,
                 has_events=True,
                 live=True,

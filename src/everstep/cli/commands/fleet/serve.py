@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ from everstep.cli.args.options import (
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
+from everstep.model.durations import seconds_of
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 
@@ -60,6 +62,31 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     type=click.IntRange(1),
     help="The largest body it takes.",
 )
+@click.option(
+    "--max-connections",
+    metavar="N",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="So many connections at once, streams included; one more is closed.",
+)
+@click.option(
+    "--headers-within",
+    metavar="SPAN",
+    default="10s",
+    show_default=True,
+    help="How long a request may take to send its headers.",
+)
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    default="10s",
+    show_default=True,
+    help="So long requests and runs may go on after the first signal.",
+)
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="So many runs at once."
+)
 @click.option("--work/--no-work", default=True, help="Drive runs that are due, or leave that to workers.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not log requests.")
 @log_options
@@ -74,13 +101,17 @@ def serve(
     token_file: str | None,
     no_auth: bool,
     max_body: int,
+    max_connections: int,
+    headers_within: str,
+    grace: str,
+    concurrency: int,
     work: bool,
     quiet: bool,
 ) -> NoReturn:
     """Serve runs, waits and answers over HTTP, and drive runs that are due.
 
-    The first Ctrl-C or SIGTERM gives requests and runs ten seconds and hands the others back; the second
-    hands them back at once.
+    The first Ctrl-C or SIGTERM gives requests and runs as long as --grace says and hands the others back; the
+    second hands them back at once.
 
     \b
     Example:
@@ -88,6 +119,9 @@ def serve(
       everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
     """
     service, guards, serving = _server()
+    limits = serving.Limits(
+        max_connections, seconds_of(headers_within, "--headers-within"), seconds_of(grace, "--grace", least=0)
+    )
     token = _read_token(token_file, no_auth=no_auth)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
     loaded, wired = load_several(flows)
@@ -120,8 +154,9 @@ def serve(
             metrics=True,
         ) as async_host:
             app = service.create_app(async_host, loaded, **about)
-            worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
-            await serving.serve(app, listener, worker=worker, on_ready=ready)
+            hand = partial(async_host.worker, loaded, grace=limits.grace, concurrency=concurrency)
+            worker = hand() if work and loaded else None
+            await serving.serve(app, listener, worker=worker, on_ready=ready, limits=limits)
 
     with listener:
         asyncio.run(main())

@@ -52,6 +52,18 @@ log = logging.getLogger("everstep.worker")
     "--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="So many runs at once."
 )
 @click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    default="30s",
+    show_default=True,
+    help="So long runs may go on after the first signal.",
+)
+@click.option(
+    "--gc-every",
+    metavar="SPAN",
+    help="Clean up as often as this, one worker at a time, by the rules of runs.",
+)
 @click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
 @click.option(
     "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
@@ -78,6 +90,8 @@ def worker(
     more: tuple[str, ...],
     concurrency: int,
     limits: tuple[str, ...],
+    grace: str,
+    gc_every: str | None,
     once: bool,
     give_up_after: str | None,
     scrapes_at: str | None,
@@ -95,8 +109,8 @@ def worker(
     or ends; with --json, an object on a line of its own. Warnings and errors go to stderr. With --log-format
     json all of it goes there, and what nodes print, too, as a JSON object a line.
 
-    The first Ctrl-C or SIGTERM lets runs end or halt for up to 30 seconds and hands the others back; the
-    second hands them all back.
+    The first Ctrl-C or SIGTERM lets runs end or halt for as long as --grace says and hands the others back;
+    the second hands them all back.
 
     \b
     Examples:
@@ -131,7 +145,13 @@ def worker(
         )
         patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
         host = opened(make, timedelta() if once and patience is None else patience)
-        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), scrapes, once=once))
+        how: dict[str, Any] = {
+            "concurrency": concurrency,
+            "per_flow": _limits(limits),
+            "grace": span_of(grace, "--grace"),
+            "gc_every": span_of(gc_every, "--gc-every") if gc_every is not None else None,
+        }
+        code = asyncio.run(_work(host, flows, teller, how, scrapes, once=once))
     finish()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -167,16 +187,15 @@ async def _work(
     host: AsyncHost,
     flows: Sequence[Flow],
     teller: WorkerLines,
-    concurrency: int,
-    per_flow: dict[str, int],
+    how: dict[str, Any],
     scrapes: ScrapesListener | None,
     *,
     once: bool,
 ) -> int:
     """Work until there is nothing to do, or it is stopped; returns the exit code."""
     async with host:
-        hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
-        teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)
+        hand = host.worker(flows, **how)
+        teller.begin(host.url, sorted({flow.name for flow in flows}), how["concurrency"])
         answering = contextlib.nullcontext() if scrapes is None else scrapes.answering(host, hand)
         if scrapes is not None:
             teller.listening(scrapes.address)

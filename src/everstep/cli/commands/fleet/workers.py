@@ -15,6 +15,9 @@ from everstep.client.views import WorkerInfo
 from everstep.codec.wire import wire
 from everstep.model.leases import SKEW
 
+SPARE = ("seen", "up")
+"""What a narrow terminal does not show of workers, the first to go first."""
+
 
 @click.command()
 @store_option
@@ -43,8 +46,8 @@ def workers(store: str | None, as_json: bool) -> None:
         return
     if found:
         now = present()
-        head = ["worker", "machine", "pid", "flows", "driving", "up", "seen", "longest"]
-        write_table(head, [_row(info, now) for info in found])
+        head = ["worker", "machine", "pid", "everstep", "flows", "driving", "up", "seen", "longest"]
+        write_table(head, [_row(info, now) for info in found], SPARE)
     else:
         click.echo("no workers")
     if damaged:
@@ -58,7 +61,8 @@ def _row(info: WorkerInfo, now: datetime) -> list[Cell]:
         Cell(info.id[:8]),
         _machine(info),
         Cell(str(info.pid)),
-        Cell(_named(info.flows)),
+        Cell(info.release or "0.1"),
+        Cell(_named(flows_of(info))),
         _driving(info),
         Cell(rough(now - info.started_at)),
         Cell(ago(info.seen_at, now)),
@@ -71,6 +75,19 @@ def _machine(info: WorkerInfo) -> Cell:
         return Cell(info.host)
     which = "slow" if info.skew_seconds > 0 else "fast"
     return Cell(f"{info.host}, clock {rough(timedelta(seconds=abs(info.skew_seconds)))} {which}", "yellow")
+
+
+def flows_of(info: WorkerInfo) -> list[str]:
+    """Name flows with their versions, and how many older ones go over to them: `orders 2 (+1 older)`."""
+    if not info.takes:
+        return info.flows
+    told = []
+    for flow in info.flows:
+        mine = [one for one in info.takes if one.flow_id == flow]
+        versions = sorted({one.flow_version for one in mine} - {""})
+        older = sum(not one.flow_version for one in mine)
+        told.append(" ".join([flow, "/".join(versions), *([f"(+{older} older)"] if older else [])]))
+    return told
 
 
 def _named(flows: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from everstep.cli.args.options import (
     where_else,
 )
 from everstep.cli.view.table import Cell, write_table
-from everstep.cli.view.text import STATUS_COLOURS, duration, moment, one_line, write_json
+from everstep.cli.view.text import STATUS_COLOURS, count, duration, moment, one_line, write_json
 from everstep.client.queries import RunsQuery, parameters_of
 from everstep.model.waits import WaitStatus
 from everstep.on_demand import on_demand
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
     from everstep.client.views import WaitInfo
     from everstep.codec.wire import wire
-    from everstep.results import RunInfo
+    from everstep.results import RunInfo, Untaken
 else:
     present = on_demand("everstep.cli.view.waits:present")
     standing_of = on_demand("everstep.cli.view.waits:standing_of")
@@ -36,6 +36,7 @@ else:
     wire = on_demand("everstep.codec.wire:wire")
 
 
+_ALONE = " (no live worker)"
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
 """What a narrow terminal does not show of runs, the first to go first."""
 
@@ -62,15 +63,20 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         found = host.runs(**asked)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
+        left = [info.run_id for info in found if _is_due(info, waits)]
+        untaken = {one.run_id: one for one in host.fleet.untaken(*left)} if left else {}
     if as_json:
-        listed = [{**wire(info), **_waits_json(waits, info)} for info in found]
+        listed = [
+            {**wire(info), **_waits_json(waits, info), "untaken": wire(untaken.get(info.run_id))}
+            for info in found
+        ]
         write_json({"runs": listed, "next": found.next})
         return
     if not found:
         click.echo("no runs" if found.next is None else "no runs yet")
     else:
         head = ["run", "flow", "status", "started", "took", "checkpoints"]
-        rows = [_row(info) for info in found]
+        rows = [_row(info, is_untaken=info.run_id in untaken) for info in found]
         if any(info.forked_at is not None for info in found):
             head.insert(1, "forked from")
             for row, info in zip(rows, found, strict=True):
@@ -85,6 +91,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
         write_table(head, rows, SPARE)
+        _tell_untaken(list(untaken.values()))
     if found.next is not None and len(found) < asked["limit"]:
         # A search looks at so many runs at a time.
         click.echo(f"not all runs were looked at; go on with --before {found.next}", err=True)
@@ -102,11 +109,36 @@ def _waited_for(waits: Sequence[WaitInfo], now: datetime) -> str:
     return " ".join(shown)
 
 
-def _row(info: RunInfo) -> list[Cell]:
+def _is_due(info: RunInfo, waits: Mapping[str, Sequence[WaitInfo]]) -> bool:
+    """True if a worker should take a run, as far as the listing says: nothing holds it back."""
+    if info.is_driven or info.needs_repair is not None:
+        return False
+    settled = any(wait.status is WaitStatus.SETTLED for wait in waits.get(info.run_id, ()))
+    return info.status is Status.RUNNING or settled or (info.is_cancelling and not info.status.is_final)
+
+
+def _tell_untaken(untaken: Sequence[Untaken]) -> None:
+    """Say why no live worker takes some runs, each reason once with its first run."""
+    reasons: dict[tuple[str, str, str], list[Untaken]] = {}
+    for one in untaken:
+        reasons.setdefault((one.why, one.flow, one.flow_version), []).append(one)
+    for alike in reasons.values():
+        first = alike[0]
+        who = first.run_id if len(alike) == 1 else f"{first.run_id} and {count(len(alike) - 1, 'other')}"
+        click.secho(f"no live worker takes {who}: {first.text}", fg="yellow", err=True)
+        click.echo(f"  {first.fix}", err=True)
+
+
+def _row(info: RunInfo, *, is_untaken: bool) -> list[Cell]:
+    text = standing(info)
+    if not is_untaken and text.endswith(_ALONE):
+        text = f"{text.removesuffix(_ALONE)} (waits for a worker)"
+    elif is_untaken and not text.endswith(_ALONE):
+        text += _ALONE
     return [
         Cell(info.run_id),
         Cell(info.flow),
-        Cell(standing(info), "red" if info.is_damaged else STATUS_COLOURS[info.status]),
+        Cell(text, "red" if info.is_damaged else STATUS_COLOURS[info.status]),
         Cell(moment(info.created_at)),
         Cell(duration(info.duration)),
         Cell(str(info.checkpoints)),
@@ -134,4 +166,4 @@ def standing(info: RunInfo) -> str:
         return f"{info.status.value} (cancelling)"
     if info.status is Status.HALTED:
         return info.status.value  # it needs no worker until it is answered
-    return info.status.value if info.is_driven else f"{info.status.value} (no live worker)"
+    return info.status.value if info.is_driven else f"{info.status.value}{_ALONE}"

@@ -63,6 +63,9 @@ def write(told: Explanation, path: str = "") -> None:
         click.secho(f"  missing: {one_line(text)}", fg="red")
     if told.is_driven:
         click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    if told.untaken is not None:
+        click.secho(f"  no live worker takes it: {told.untaken.text}", fg="yellow")
+        click.echo(f"  {told.untaken.fix}")
     if told.spooled:
         what = "they become a fork" if told.becomes_fork else "a resume here writes them first"
         waits = count(told.spooled, "checkpoint")
