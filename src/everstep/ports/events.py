@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
@@ -11,8 +12,8 @@ import msgspec
 
 from everstep.errors import BadRequest
 
-MOST_FIELDS: Final = 32
-"""So many fields of an event can be matched: those with text, a number or a bool, in their order."""
+MOST_FIELDS: Final = 100
+"""So many fields with text, a number or a bool an event may have: all of them can be matched."""
 _TOPIC = "event:"
 
 
@@ -107,6 +108,8 @@ def hash_of_field(value: Any) -> str | None:
         said = f"bool:{value}"
     elif isinstance(value, str):
         said = f"text:{str.__str__(value)}"
+    elif isinstance(value, float) and not math.isfinite(value):
+        return None
     elif isinstance(value, float) and not value.is_integer():
         said = f"number:{float.__repr__(value)}"
     elif isinstance(value, int | float):
@@ -121,7 +124,13 @@ def fields_of(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         return {}
     hashes = ((str(name), hash_of_field(one)) for name, one in value.items())
-    return dict([(name, found) for name, found in hashes if found is not None][:MOST_FIELDS])
+    fields = {name: found for name, found in hashes if found is not None}
+    if len(fields) > MOST_FIELDS:
+        raise BadRequest(
+            f"the event has {len(fields):,} fields that could be matched; at most {MOST_FIELDS} can be.",
+            fix="Nest those that no wait goes by: only what is outermost is matched.",
+        )
+    return fields
 
 
 def wanted_by(name: str, match: Mapping[str, Any]) -> Wanted:

@@ -449,7 +449,14 @@ class PostgresStore:
         return sorted(HadEvent(*map(read_text, row)) for row in found)
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
-        about = (text(event.name), text(event.event_id), event.value, MOST_AT_ONCE, self._now(), self._channel)
+        about = (
+            text(event.name),
+            text(event.event_id),
+            event.value,
+            MOST_AT_ONCE,
+            self._now(),
+            self._channel,
+        )
         [(settled,)] = await self._rows("settle_event", [text(topic) for topic in topics], *about)
         return int(settled)
 

@@ -609,9 +609,7 @@ class Judge:
                     yield Broken("explain", f"{body.path} was made twice, and was not said to be able to.")
 
 
-def waits_for(
-    event: EventRow, waits: Iterable[WaitRow], had: Collection[HadEvent]
-) -> Iterator[WaitRow]:
+def waits_for(event: EventRow, waits: Iterable[WaitRow], had: Collection[HadEvent]) -> Iterator[WaitRow]:
     """Yield the open waits that an event is for, unless their nodes had it."""
     for wait in waits:
         is_for_it = wait.status is WaitStatus.OPEN and wait.topic is not None and event.meets(wait.topic)

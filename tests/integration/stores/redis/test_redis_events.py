@@ -9,8 +9,8 @@ import pytest
 
 from everstep import Flow, Host, wait
 from everstep.ports.events import EventRow, EventStore
-from everstep.runtime.system import SystemClock
 from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
 
 
 @pytest.mark.parametrize("name", ["paid", "bezahlt é🙂"])
