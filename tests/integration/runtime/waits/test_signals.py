@@ -101,7 +101,9 @@ def test_a_name_and_an_id_are_text_of_some_length(host: Host, name: Any) -> None
 
 
 @pytest.mark.stores("memory")
-@pytest.mark.parametrize("about", [{"limit": 0}, {"limit": 1.5}, {"after": -1}, {"after": "x"}, {"after": 2**64}])
+@pytest.mark.parametrize(
+    "about", [{"limit": 0}, {"limit": 1.5}, {"after": -1}, {"after": "x"}, {"after": 2**64}]
+)
 def test_a_listing_of_an_inbox_goes_on_after_a_number(host: Host, about: dict[str, Any]) -> None:
     host.run(chat, {}, run_id="r")
     with pytest.raises(BadRequest, match=next(iter(about))):

@@ -19,9 +19,7 @@ from everstep.results import SignalInfo
 @click.argument("words", metavar="[VALUE]", required=False)
 @click.option("--text", metavar="TEXT", help="Publish this text, as it is.")
 @click.option("--json-file", "file", metavar="FILE", help="Publish the JSON in this file, or - for stdin.")
-@click.option(
-    "--id", "event_id", metavar="ID", help="No node of a run has this name and id twice."
-)
+@click.option("--id", "event_id", metavar="ID", help="No node of a run has this name and id twice.")
 @click.option("--keep", metavar="SPAN", help="Waits that open later find it for so long, such as 1d.")
 @who_options
 @store_option
