@@ -104,7 +104,7 @@ def step(
             own = options_of(args, kwargs)
             return context.make_step(called, made, args, kwargs, own, is_async=False)
 
-        # Whoever is handed it, a node or a framework for agents, awaits what says that it is to be awaited.
+        # A node or a framework for agents that is handed it awaits what says that it is to be awaited.
         @wraps(made)
         async def helper_async(*args: Any, **kwargs: Any) -> Any:
             context = running()

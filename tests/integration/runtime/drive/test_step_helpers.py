@@ -252,7 +252,7 @@ def test_what_cannot_be_a_step_is_refused_when_it_is_defined() -> None:
         (classmethod(look), "is given a classmethod"),
     ):
         with pytest.raises(BadRequest, match=said):
-            step(made)  # type: ignore[call-overload]
+            step(made)  # type: ignore[arg-type]
 
 
 def test_a_helper_inside_another_is_a_part_of_it(host: Host) -> None:

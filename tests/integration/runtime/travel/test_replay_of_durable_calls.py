@@ -56,8 +56,8 @@ def test_calls_give_what_is_recorded_and_none_is_made(host: Host, mode: str) -> 
     flow = world.flow(body)
     was = host.run(flow, run_id="r")["answer"]
     world.calls.clear()
-    for options in ({}, {"allow_effects": True}):
-        done = again(host, flow, **options)
+    for allowed in (False, True):
+        done = again(host, flow, allow_effects=allowed)
         [answer] = done.outputs
         assert (done.error, answer.after, done.is_equal) == (None, was, True)
         assert (done.changed, done.unasked, done.made) == ((), (), ())
@@ -125,7 +125,7 @@ def test_calls_at_once_come_back_in_the_recorded_order(host: Host) -> None:
 
 
 def test_a_call_that_is_not_recorded_is_refused_by_name(host: Host) -> None:
-    is_edited = []
+    is_edited: list[bool] = []
 
     @node(output="paid")
     def agent(x: int, ctx: Context) -> int:
@@ -149,7 +149,7 @@ def test_a_call_that_is_not_recorded_is_refused_by_name(host: Host) -> None:
 
 
 def test_one_that_does_nothing_to_the_world_is_made_and_told(host: Host) -> None:
-    is_edited = []
+    is_edited: list[bool] = []
 
     @node(output="said")
     async def agent(ctx: AsyncContext) -> str:
