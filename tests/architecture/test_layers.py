@@ -165,7 +165,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.integrity": "drive outage travel waits",
     "runtime.operations": "waits",
     "runtime.retention": "drive outage",
-    "runtime.travel": "drive outage waits",
+    "runtime.travel": "drive drive.units outage waits",
     "server": "api pages",
     # No store knows another, but `memory:` is a store of objects.
     "stores.memory": "objects",

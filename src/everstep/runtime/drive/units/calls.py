@@ -268,10 +268,7 @@ class Units:
             call.asks = self.leaving[0]
             return
         call.waits_at = ""
-        call.error = BadRequest(
-            f"node {call.path!r} went on though it waits: it caught what ctx.wait raises.",
-            fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep.",
-        )
+        call.error = _gone_on(call.path, call.error)
 
     async def at_rest(self) -> None:
         """Return once no call is being made: a node that is left or tried again has recorded what it began.
@@ -302,7 +299,7 @@ class Units:
                 fix="Read that value, or take the name out of Flow(inbox=...): a name has one consumer.",
             )
         part = name if _NOT_IN_NAMES.isdisjoint(name) else self._digest_of(name).hex()
-        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE, _TAKES)
+        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE, TAKES)
         self._end(unit)
         found = self._recorded(unit)
         if self._call.node.is_async:
@@ -931,9 +928,26 @@ class Units:
 
 
 _PURE = UnitOptions.of(effects="pure")
-_TAKES = b"inbox"
+TAKES = b"inbox"
 _RETRYING = Status.RETRYING
 _WRITTEN: News = (Trigger.UNIT, None)
+
+
+def _gone_on(path: str, raised: Exception | None) -> BadRequest:
+    """Return what a node fails of that was to be left for a wait, and ended otherwise."""
+    if raised is None:
+        return BadRequest(
+            f"node {path!r} went on though it waits: it caught what ctx.wait raises.",
+            fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep.",
+        )
+    info = describe_error(raised)
+    error = BadRequest(
+        f"node {path!r} raised {info.type} while it was left to wait: {info.message.rstrip('.')}.",
+        fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep, and let no `finally` raise.",
+    )
+    error.__cause__ = raised
+    error.shows_cause = True  # type: ignore[misc]  # of most requests that are refused, none is the user's
+    return error
 
 
 def _flush_first() -> News:
