@@ -21,6 +21,7 @@ from types import CoroutineType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from everstep.codec.notes import Message
 from everstep.codec.tags import WHAT_TO_DO
@@ -823,6 +824,9 @@ class Units:
     ) -> None:
         """Buffer the step of a call, on the drive's loop or the thread that holds it up."""
         self._check_current()
+        facts = UnitFacts(unit.arguments, unit.options.is_brief, changed=self.take_changed())
+        if self._is_shared:
+            facts = replace(facts, behind=unit.behind, asked=round(unit.asked, 3))
         step = decide.unit(
             self._call.scope,
             self._call.index,
@@ -830,7 +834,7 @@ class Units:
             unit.occurrence,
             status=status,
             attempts=attempts,
-            facts=self._facts_of(unit),
+            facts=facts,
             writes=tuple([draft.written for draft in drafts]),
             error=None if error is None else describe_error(error),
             retry_at=retry_at,
@@ -839,15 +843,6 @@ class Units:
         )
         self._journal.add(step, drafts)
         self._midway.tell(step)
-
-    def _facts_of(self, unit: Asked) -> UnitFacts:
-        changed = self.take_changed()
-        if not self._is_shared:
-            return UnitFacts(unit.arguments, unit.options.is_brief, changed=changed)
-        asked = round(unit.asked, 3)
-        return UnitFacts(
-            unit.arguments, unit.options.is_brief, changed=changed, behind=unit.behind, asked=asked
-        )
 
     def _draft(self, unit: Asked, value: Any) -> Slot:
         try:
