@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
-from inspect import iscoroutinefunction
+from functools import partial, wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from everstep.errors import BadRequest
@@ -84,25 +84,68 @@ def step(
 ) -> Any:
     """Make a helper function durable: called inside a node it is a step of it, elsewhere a plain call.
 
-    `key` is called with the arguments, and tells calls apart that are under way at the same time.
+    `key` is called with the arguments, and tells calls apart that are under way at the same time. A helper
+    that is async is known by name and number in the order in which its calls are awaited, or begin as tasks.
     """
     options = UnitOptions.of(retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep)
 
     def decorate(made: Callable[..., Any]) -> Callable[..., Any]:
-        called = name or made.__name__
-        is_async = iscoroutinefunction(made)
+        called = _name_of(made, name)
+        is_async = _is_async(made)
+
+        def options_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> UnitOptions:
+            return options if key is None else options.with_key(key(*args, **kwargs))
 
         @wraps(made)
         def helper(*args: Any, **kwargs: Any) -> Any:
             context = running()
             if context is None:
                 return made(*args, **kwargs)
-            own = options if key is None else options.with_key(key(*args, **kwargs))
-            return context.make_step(called, made, args, kwargs, own, is_async=is_async)
+            own = options_of(args, kwargs)
+            return context.make_step(called, made, args, kwargs, own, is_async=False)
 
-        return helper
+        # A node or a framework for agents that is handed it awaits what says that it is to be awaited.
+        @wraps(made)
+        async def helper_async(*args: Any, **kwargs: Any) -> Any:
+            context = running()
+            if context is None:
+                return await made(*args, **kwargs)
+            own = options_of(args, kwargs)
+            return await context.make_step(called, made, args, kwargs, own, is_async=True)
+
+        return helper_async if is_async else helper
 
     return decorate if fn is None else decorate(fn)
+
+
+def _name_of(made: Any, given: str | None) -> str:
+    """Return under which name a function is durable; raises for what cannot be."""
+    if isinstance(made, staticmethod | classmethod):
+        kind = type(made).__name__
+        raise BadRequest(
+            f"@step is given a {kind}: {made!r:.80}.", fix=f"Put @{kind} above @step, so that it comes last."
+        )
+    if not callable(made):
+        raise BadRequest(f"@step is given {made!r:.80}.", fix="Give a function.")
+    if isgeneratorfunction(made) or isasyncgenfunction(made):
+        raise BadRequest(
+            f"@step is given {made!r:.80}, which yields.",
+            fix="Return a list: what is recorded of a step is one result.",
+        )
+    found = given or getattr(made, "__name__", None)
+    if not isinstance(found, str):  # functools.partial, an object that can be called
+        raise BadRequest(
+            f"@step is given {made!r:.80}, which has no name of its own.",
+            fix='Give it one that stays: step(name="search")(...).',
+        )
+    return found
+
+
+def _is_async(made: Any) -> bool:
+    """True if a call of this returns something to await."""
+    while isinstance(made, partial):
+        made = made.func
+    return iscoroutinefunction(made) or iscoroutinefunction(getattr(made, "__call__", None))  # noqa: B004
 
 
 __all__ = ["current", "step"]

@@ -136,6 +136,7 @@ def is_default_pool(node: ast.Call) -> bool:
 LOOP_TIMERS: dict[str, set[str]] = {
     "runtime/drive/invoke.py": {"timeout", "wait", "time"},  # how long a node may take
     "runtime/drive/units/calls.py": {"timeout"},  # how long a durable call may take
+    "runtime/drive/units/order.py": {"call_at", "time"},  # how long a call that came before is waited for
     "runtime/drive/channel.py": {"timeout"},  # how long a reader waits for a value
     "runtime/drive/rest.py": {"wait"},  # until a call ends; what is due is the clock's to say
     "runtime/drive/committer.py": {"wait"},  # a store that is slow with a caller that was cancelled

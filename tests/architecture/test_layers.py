@@ -171,7 +171,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations": "waits",
     "runtime.retention": "drive outage",
     "runtime.tracing": "live",
-    "runtime.travel": "drive operations outage waits",
+    "runtime.travel": "drive drive.units operations outage waits",
     "server": "api pages",
     # No store knows another, but `memory:` is a store of objects.
     "stores.memory": "objects",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import msgspec
 
 from everstep.client.moved import with_moved_calls
-from everstep.client.parts import CallGroup, Parts, check_limit
+from everstep.client.parts import CallGroup, Parts, check_limit, check_number
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
     CheckpointInfo,
@@ -655,6 +655,8 @@ class AsyncHost:
 
     async def inbox(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[SignalInfo]:
         """Return what was sent to a run and was not taken yet, the oldest first; looking takes nothing."""
+        check_limit(limit)
+        check_number(after)
         found = await self._inboxes.look(run_id, after=after, limit=limit)
         return [SignalInfo.of(signal) for signal in found]
 

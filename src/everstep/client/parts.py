@@ -80,6 +80,12 @@ class CallGroup(Generic[G]):
         return cast("type[G]", group) if host is None else cast("G", group(host._parts))
 
 
+def check_number(after: int) -> None:
+    """Raise unless a listing may go on after this number."""
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 1 << 63:
+        raise BadRequest(f"after is {after!r:.60}.", fix="Give the number of the last one, or 0.")
+
+
 def check_limit(limit: int) -> None:
     """Raise unless a listing may be that long."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:

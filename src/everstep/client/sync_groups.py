@@ -104,7 +104,8 @@ class SyncDebugCalls:
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
 
         `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
+        effectful node is refused unless `allow_effects` is true. Durable calls in it give what is recorded;
+        effectful ones that are not are refused likewise. After A17/rag, `step` lies inside it.
         """
         return self._lanes.call(
             lambda host: host.debug.replay(run_id, step, flow, allow_effects=allow_effects)

@@ -47,6 +47,9 @@ RESULT = "$"
 WAITED = b"wait"
 """What the step of an answer that is taken inside a node has in place of a digest of arguments."""
 
+BY_CHANCE = frozenset({b"now", b"uuid", b"random"})
+"""Likewise, what the steps have that give the time, an id or a random number: no two runs have the same."""
+
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
 

@@ -1,5 +1,6 @@
 """What a run halts for and what settles it: answers, the clock, and the signals that it is sent."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -164,7 +165,7 @@ class Reducer(StrEnum):
     ADD = "add"
     """Each is added to a number."""
 
-    def reduce(self, name: str, current: Any, signals: list[Any]) -> Any:
+    def reduce(self, name: str, current: Any, signals: Sequence[Any]) -> Any:
         """Return what signals make of a value, which is none if there is none yet; changes neither."""
         if self is Reducer.REPLACE:
             return signals[-1]

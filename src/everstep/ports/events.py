@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from everstep.errors import BadRequest
 
-MOST_FIELDS: Final = 32
-"""So many fields of an event can be matched: those with text, a number or a bool, in their order."""
+MOST_FIELDS: Final = 100
+"""So many fields with text, a number or a bool an event may have: all of them can be matched."""
 _TOPIC = "event:"
 
 
@@ -20,7 +21,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     """An event as a store keeps it."""
 
     event_id: str
-    """Given by the publisher: no node of a run has the same one twice."""
+    """Given by the publisher, within the name: no node of a run has the same one twice."""
     name: str
     value: bytes
     """JSON, with who published it."""
@@ -29,6 +30,10 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     published_at: datetime
     expires_at: datetime | None = None
     """Until when it is kept for waits that open later; none if it is not."""
+
+    def had_by(self, path: str) -> HadEvent:
+        """Return what is kept of a node that has it."""
+        return HadEvent(path, self.name, self.event_id)
 
     def meets(self, topic: str) -> bool:
         """True if a wait that listens for this topic is for it."""
@@ -47,6 +52,14 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+class HadEvent(NamedTuple):
+    """An event that a node of a run had: it has none twice."""
+
+    path: str
+    name: str
+    event_id: str
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """Which events a wait is for."""
 
@@ -57,7 +70,7 @@ class Wanted(msgspec.Struct, frozen=True):
     @property
     def prefix(self) -> str:
         """What the topics of all waits for events of this name begin with."""
-        return f"{_TOPIC}{len(self.name)}:{self.name}:"
+        return f"{_TOPIC}{len(self.name.encode())}:{self.name}:"  # in bytes, as all languages count them
 
     @property
     def shape(self) -> str:
@@ -75,8 +88,9 @@ class Wanted(msgspec.Struct, frozen=True):
         """Read what a wait listens for; none if it is for something else."""
         if topic is None or not topic.startswith(_TOPIC):
             return None
-        length, _, rest = topic.removeprefix(_TOPIC).partition(":")
-        name, rest = rest[: int(length)], rest[int(length) + 1 :]
+        length, _, behind = topic.removeprefix(_TOPIC).partition(":")
+        told, end = behind.encode(), int(length)
+        name, rest = told[:end].decode(), told[end + 1 :].decode()
         shape, _, hashes = rest.rpartition(":")
         names = msgspec.json.decode(shape, type=list[str])
         return cls(name, {one: hashes[_HEX * k : _HEX * (k + 1)] for k, one in enumerate(names)})
@@ -94,6 +108,8 @@ def hash_of_field(value: Any) -> str | None:
         said = f"bool:{value}"
     elif isinstance(value, str):
         said = f"text:{str.__str__(value)}"
+    elif isinstance(value, float) and not math.isfinite(value):
+        return None
     elif isinstance(value, float) and not value.is_integer():
         said = f"number:{float.__repr__(value)}"
     elif isinstance(value, int | float):
@@ -108,7 +124,13 @@ def fields_of(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         return {}
     hashes = ((str(name), hash_of_field(one)) for name, one in value.items())
-    return dict([(name, found) for name, found in hashes if found is not None][:MOST_FIELDS])
+    fields = {name: found for name, found in hashes if found is not None}
+    if len(fields) > MOST_FIELDS:
+        raise BadRequest(
+            f"the event has {len(fields):,} fields that could be matched; at most {MOST_FIELDS} can be.",
+            fix="Nest those that no wait goes by: only what is outermost is matched.",
+        )
+    return fields
 
 
 def wanted_by(name: str, match: Mapping[str, Any]) -> Wanted:
@@ -137,8 +159,8 @@ class EventStore(Protocol):
     async def keep_event(self, event: EventRow) -> list[str]:
         """Keep an event as long as it says, once, and return the shapes of open waits for its name."""
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
-        """Return which events the nodes of a run had, as paths and ids in order."""
+    async def had_events(self, run_id: str) -> list[HadEvent]:
+        """Return which events the nodes of a run had, in order."""
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
         """Settle open waits that listen for one of these topics, and return how many.

@@ -11,6 +11,7 @@ import msgspec
 from everstep.errors import StoreError
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
+from everstep.ports.events import HadEvent
 from everstep.ports.store import RunRow, StoredRecord
 
 EPOCHS_OF_A_LIFE = 1 << 20
@@ -38,8 +39,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The structures that the run went by, by their hashes, the oldest first."""
     inbox: tuple[SignalRow, ...] = ()
     """Its signals by their numbers, those that were taken too."""
-    had: tuple[tuple[str, str], ...] = ()
-    """Which events its nodes had, as paths and ids: none has one twice, wherever the run goes on."""
+    had: tuple[HadEvent, ...] = ()
+    """Which events its nodes had: none has one twice, wherever the run goes on."""
 
     @property
     def head(self) -> StoredRecord:

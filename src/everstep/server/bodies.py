@@ -70,7 +70,7 @@ def parse_json(body: bytes | str) -> Any:
     """Read JSON as the standard has it: no NaN, no infinity, no half characters, not too deep."""
     try:
         text = body if isinstance(body, str) else body.decode("utf-8")
-        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        found = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:  # also what cannot be decoded, and integers of thousands of digits
@@ -87,6 +87,13 @@ def _reason(error: ValueError) -> str:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def _finite(digits: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import Request
 
@@ -26,7 +27,8 @@ TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}(~[0-9]{1,10}\.[0-9]{1,12})?"
 CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
 
-EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}"
+EVENT_NAME = r"[\s\S]{1,200}"
+"""In a path percent-encoded, slashes and all."""
 BREAKER_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 
 SLASH = "%2F"
@@ -46,6 +48,15 @@ def run_id_of(request: Request) -> str:
     if not re.fullmatch(ADDRESS, run_id):
         raise RunNotFound(f"{cut(run_id)} is not a run id.", fix="List the runs: GET /runs")
     return run_id
+
+
+def event_of(request: Request) -> str:
+    """Return the name of the event in the path, as the client encoded it: it may hold anything."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    try:
+        return unquote(raw.partition(b"?")[0].rpartition(b"/")[2].decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest("the name of the event is not UTF-8.", fix="Percent-encode it.") from None
 
 
 def wait_id_of(request: Request) -> str:

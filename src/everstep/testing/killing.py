@@ -29,7 +29,7 @@ from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
-from everstep.ports.events import EventRow, EventStore
+from everstep.ports.events import EventRow, EventStore, HadEvent
 from everstep.ports.inbox import InboxStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
 from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
@@ -291,7 +291,7 @@ class KillingStore:
         with self._killer.write("keep_event"):
             return await cast("EventStore", self._store).keep_event(event)
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    async def had_events(self, run_id: str) -> list[HadEvent]:
         return await cast("EventStore", self._store).had_events(run_id)
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:

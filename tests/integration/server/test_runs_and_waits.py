@@ -6,6 +6,7 @@ import asyncio
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 
 from everstep.codec.wire import wire as as_json
 from everstep.model.leases import Process
@@ -48,6 +49,22 @@ async def test_the_same_start_twice_is_one_run_and_another_is_refused(s: Serving
     other = await s.client.post("/runs", json={**body, "inputs": {"x": 3}})
     assert code_of(other) == (409, "run.inputs_differ")
     assert len((await s.client.get("/runs")).json()["runs"]) == 1
+
+
+@served()
+async def test_the_name_of_an_event_may_hold_anything_percent_encoded(s: Serving) -> None:
+    for name in ("order paid", "a/b", "é🙂", "a%2Fb", "100%", "."):
+        response = await s.client.post(f"/events/{quote(name, safe='')}" if name != "." else "/events/%2E%20")
+        assert response.status_code == 200
+        assert response.json()["name"] == (name if name != "." else ". ")
+    assert (await s.client.post(f"/events/{'x' * 201}")).status_code == 400
+    assert (await s.client.post("/events/%ff")).status_code == 400
+
+
+@served()
+async def test_a_body_with_a_key_twice_is_refused(s: Serving) -> None:
+    response = await s.client.post("/events/paid", content='{"value": {"a": 1, "a": 2}}')
+    assert code_of(response) == (400, "request.invalid") and "a key twice" in response.text
 
 
 @served()

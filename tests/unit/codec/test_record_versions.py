@@ -55,6 +55,7 @@ NAMES = st.text("abcxyz@/#é", min_size=1, max_size=8)
 COUNTS = st.integers(0, 2**40)
 TIMES = st.datetimes(datetime(2020, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC))
 AMOUNTS = st.decimals(0, 10**6, places=3)
+SECONDS = st.floats(0, 10**6, allow_nan=False)
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     int: COUNTS,
@@ -112,6 +113,8 @@ UNIT_FACTS = struct(
     is_fresh=st.booleans(),
     changed=many(NAMES),
     unasked=many(NAMES),
+    behind=TEXT,
+    asked=SECONDS,
 )
 UNITS = struct(
     UnitAt,
@@ -121,6 +124,8 @@ UNITS = struct(
     is_brief=st.booleans(),
     error=ERRORS,
     retry_at=TIMES,
+    behind=TEXT,
+    asked=SECONDS,
 )
 STEPS = struct(
     StepRecord,

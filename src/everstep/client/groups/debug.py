@@ -137,7 +137,8 @@ class DebugCalls:
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
 
         `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
+        effectful node is refused unless `allow_effects` is true. Durable calls in it give what is recorded;
+        effectful ones that are not are refused likewise. After A17/rag, `step` lies inside it.
         """
         run_id, part = await in_run(self._runs, run_id)
         step = step if part is None else part.within(step)

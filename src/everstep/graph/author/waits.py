@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
@@ -259,6 +260,13 @@ def event(
     for field_name, v in (match or {}).items():
         if not isinstance(field_name, str) or not field_name:
             raise BadRequest(f"{name!r} matches the field {field_name!r}.", fix="Name a field of the event.")
+        plain = v.value if isinstance(v, Text) else v
+        is_number = isinstance(plain, int) or (isinstance(plain, float) and isfinite(plain))
+        if not is_number and not isinstance(plain, str | Ref):
+            raise BadRequest(
+                f"{name!r} matches {field_name!r} with {v!r:.60}.",
+                fix="Give the name of a value of the flow, or text, a number or a bool.",
+            )
         is_name = isinstance(v, str) and v.isidentifier()
         arguments[MATCH + field_name] = Ref(v) if is_name else v if isinstance(v, Ref) else _bare(v)
     return WaitNode(

@@ -24,6 +24,7 @@ from everstep.model.bundles import (
 )
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
+from everstep.ports.events import HadEvent
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.bundles.new_file import NewFile
 from everstep.runtime.bundles.read_run import Checked, Reading, check_nothing_waits, family, unscheduled
@@ -44,7 +45,7 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[WaitRow, ...]
     inbox: tuple[SignalRow, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its signals; left out if there are none."""
-    had: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    had: tuple[HadEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Which events its nodes had, as paths and ids; left out if there are none."""
 
 

@@ -19,7 +19,7 @@ from everstep.errors import (
 )
 from everstep.graph.compile.plan import hash_of
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import EventStore
+from everstep.ports.events import EventStore, HadEvent
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord, WaitFilter
 from everstep.runtime.lineage import Lineage
@@ -110,7 +110,7 @@ class Reading:
         self.base: str | None = None
         self.waits: tuple[WaitRow, ...] = ()
         self.inbox: tuple[SignalRow, ...] = ()
-        self.had: tuple[tuple[str, str], ...] = ()
+        self.had: tuple[HadEvent, ...] = ()
         self.digest = b""
         """Of its newest record."""
         self._hashes: dict[str, None] = {}

@@ -5,12 +5,16 @@ The store is asked only if its change counter says that something was written si
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from everstep.model.records import INBOX, StepRecord
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.values import Slot, write_aside
+from everstep.runtime.waits.fitting import taken_in
 from everstep.runtime.waits.inbox import check_has_inbox, untaken
+
+log = logging.getLogger("everstep")
 
 
 class DriveInbox:
@@ -22,6 +26,8 @@ class DriveInbox:
         self._services = run.services
         self._reducers = run.flow.inbox
         self._seen: int | None = None
+        self._told: set[str] = set()
+        """Signals that do not fit their values, of which a log says so."""
 
     def nudge(self) -> None:
         """A signal may have come."""
@@ -32,27 +38,33 @@ class DriveInbox:
         return self._seen is None or self._services.store.changes() != self._seen
 
     async def take(self) -> None:
-        """Buffer a step that has what came; the put that writes it takes the signals."""
+        """Buffer a step that has what came; the put that writes it takes the signals.
+
+        One that does not fit its value stays in the inbox, and the others are taken: what anybody may send is
+        to stop no run.
+        """
         journal = self._run.journal
         self._seen = self._services.store.changes()  # before it looks: what comes meanwhile counts
-        values: dict[str, list[Any]] = {}
-        taken = []
+        values: dict[str, dict[str, Any]] = {}
         came = await untaken(self._services, self._run.run_id)
         held = self._held()
         for row, message in came:
             if row.name in held:
                 self._seen = None
             elif row.name in self._reducers and journal.claim(row.signal_id):
-                values.setdefault(row.name, []).append(message.value)
-                taken.append(row.signal_id)
-        if not taken:
+                values.setdefault(row.name, {})[row.signal_id] = message.value
+        if not values:
             return
+        claimed = [signal_id for came_for in values.values() for signal_id in came_for]
         try:
-            drafts = await self._drafted(values)
+            drafts, taken = await self._drafted(values)
         except BaseException:
-            journal.disclaim(taken)
+            journal.disclaim(claimed)
             self._seen = None
             raise
+        journal.disclaim([signal_id for signal_id in claimed if signal_id not in taken])
+        if not taken:
+            return
         now = self._run.clock.now()
         writes = tuple(draft.written for draft in drafts)
         journal.add(StepRecord(path=INBOX, writes=writes, started_at=now, ended_at=now), tuple(drafts))
@@ -66,14 +78,28 @@ class DriveInbox:
         read = {p.source for i in begun if nodes[i].is_effectful for p in nodes[i].params}
         return read & self._reducers.keys()
 
-    async def _drafted(self, values: dict[str, list[Any]]) -> list[Slot]:
-        """Return what the values of the flow become with what came for each."""
+    async def _drafted(self, values: dict[str, dict[str, Any]]) -> tuple[list[Slot], dict[str, None]]:
+        """Return what the values of the flow become with what came for each, and which signals fit."""
         journal, state, space = self._run.journal, self._run.state, self._run.space
         drafts: list[Slot] = []
+        taken: dict[str, None] = {}
         for name, came in values.items():
             current = space.peek(name) if name in state.versions else None
-            draft = space.draft(state, name, self._reducers[name].reduce(name, current, came))
+            ids = [*came]
+            value, refused = taken_in(self._run.flow, name, current, [*came.values()])
+            self._tell(name, [ids[k] for k in refused])
+            if len(refused) == len(ids):
+                continue
+            taken |= dict.fromkeys(one for k, one in enumerate(ids) if k not in refused)
+            draft = space.draft(state, name, value)
             if draft.spill is not None:
                 await write_aside(self._services, space, draft, is_alone=False, persist=journal.persist)
             drafts.append(draft)
-        return drafts
+        return drafts, taken
+
+    def _tell(self, name: str, refused: list[str]) -> None:
+        for signal_id in refused:
+            if signal_id not in self._told:
+                self._told.add(signal_id)
+                said = "signal %r of run %r stays in the inbox: it does not fit %r."
+                log.warning(said, signal_id, self._run.run_id, name)

@@ -66,13 +66,15 @@ async def fall_back(
     lease = await runs.claim(row.run_id, flow.durability, waits=is_patient)
     try:
         may_repeat, unread = await _behind(services, row, newest, flow)
+        name, lost = await _fork(services, runs, row, newest)
         told = Fallback(
             run_id=row.run_id,
-            fork=await _fork(services, runs, row, newest),
+            fork=name,
             at=newest,
             reason=error.message,
             may_repeat=may_repeat,
             unread=unread,
+            lost_signals=tuple(lost),
         )
     except BaseException:
         await runs.release(lease)
@@ -93,20 +95,19 @@ def name_of_fork(run_id: str, at: int) -> str:
     return f"{run_id[: LONGEST - len(ending) - 9]}-{short}{ending}"
 
 
-async def _fork(services: Services, runs: RestingRuns, row: RunRow, at: int) -> str:
+async def _fork(services: Services, runs: RestingRuns, row: RunRow, at: int) -> tuple[str, list[str]]:
+    """Make the fork, if it is not there; returns its name, and the signals that it has not got."""
     name, home = name_of_fork(row.run_id, at), await runs.reader.lineage.home(row, at)
     there = await services.store.run(name)
     if there is None:
         made = await fork(services, runs.reader, row.run_id, at, _NOTHING, fork_id=name, keep_keys=True)
-        await copy_untaken(services, row.run_id, made.run_id, at)
-        return made.run_id
+        return made.run_id, await copy_untaken(services, row.run_id, made.run_id, at)
     if (there.parent_run_id, there.forked_at) != (home.run_id, at):
         raise BadRequest(
             f"there is a run {name!r} that does not come from checkpoint {at} of run {row.run_id!r}.",
             fix=f"Fork it under another id: everstep fork {row.run_id} --at {at} --as ID",
         )
-    await copy_untaken(services, row.run_id, name, at)  # a crash may have come in between
-    return name
+    return name, await copy_untaken(services, row.run_id, name, at)  # a crash may have come in between
 
 
 async def _leave_alone(services: Services, runs: RestingRuns, lease: Lease, told: Fallback) -> None:

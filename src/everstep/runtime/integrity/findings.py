@@ -117,5 +117,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """Steps behind that checkpoint that are not declared to be without effects."""
     unread: tuple[int, ...] = ()
     """Checkpoints behind it that cannot be read: what was done there is unknown. At most a hundred."""
+    lost_signals: tuple[str, ...] = ()
+    """Ids of signals that were taken behind it and whose values are gone: they are to be sent again."""
 
     to_wire = _to_wire

@@ -15,7 +15,7 @@ from everstep.codec.compare import Change, Pair, compare
 from everstep.codec.values import Values
 from everstep.model.address import Address
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, ErrorInfo, StepRecord
+from everstep.model.records import BY_CHANCE, CHANNEL, RESULT, WAITED, ErrorInfo, StepRecord, visit_path
 from everstep.model.shapes import HIDDEN, called, shown
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.reader import RunReader
@@ -59,6 +59,9 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """The values it read, `before` in the good run and `after` in the bad one."""
     outputs: Annotated[tuple[Pair, ...], _SIDES]
     """The values it wrote, likewise."""
+    by_chance: Annotated[tuple[Pair, ...], _SIDES] = ()
+    """What the clock and chance gave the same visit before that, such as `$now@1`, where it differs: that may
+    be the cause."""
 
     @shown
     def address(self) -> str:
@@ -69,9 +72,16 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     def is_culprit(self) -> bool:
         """True if the step read equal values and still came out differently: look at the step itself.
 
-        Otherwise the runs began with other inputs, or one was edited, and the step only shows it first.
+        Otherwise the runs began with other inputs, or one was edited, and the step only shows it first; of a
+        durable call, its node called it with other arguments.
         """
-        return self.good is not None and all(not read.changes for read in self.reads)
+        is_alike = all(not read.changes for read in self.reads) and not self.has_other_arguments
+        return self.good is not None and is_alike
+
+    @shown
+    def has_other_arguments(self) -> bool:
+        """True of a durable call that was made with other arguments."""
+        return self.good is not None and _arguments(self.good.step) != _arguments(self.bad.step)
 
 
 async def bisect(runs: RunReader, values: Values, good: str, bad: str) -> Divergence | None:
@@ -93,6 +103,8 @@ class _Bisection:
 
     async def run(self) -> Divergence | None:
         for bad in self._steps:
+            if _arguments(bad.step) in BY_CHANCE:
+                continue  # what differs later because of it counts
             good = self._there.get((bad.step.path, bad.step.visit))
             if good is None or not await self._is_same(good, bad):
                 return await self._divergence(good, bad)
@@ -119,7 +131,10 @@ class _Bisection:
         before = await self._good.values(good.sequence, [(name, v) for name, v, _ in unclear])
         after = await self._bad.values(bad.sequence, [(name, v) for name, _, v in unclear])
         for name, other, version in unclear:
-            pair = compare(self._values, name, before[name, other], after[name, version])
+            was, now = before[name, other], after[name, version]
+            if _arguments(here) == WAITED:
+                was, now = _without_times(was), _without_times(now)
+            pair = compare(self._values, name, was, now)
             self._alike[name, other, version] = not pair.changes
         return all(self._alike[key] for key in unclear)
 
@@ -175,7 +190,23 @@ class _Bisection:
             bad=bad,
             reads=tuple(self._pairs(here, reads, _read(here), before, after)),
             outputs=tuple(outputs),
+            by_chance=tuple(await self._by_chance(bad)),
         )
+
+    async def _by_chance(self, until: Visited) -> list[Pair]:
+        """Return what the clock and chance gave a visit up to a step, where it differs."""
+        visit, found = _visit_of(until.step), []
+        for bad in self._steps[: self._steps.index(until)]:
+            good = self._there.get((bad.step.path, bad.step.visit))
+            if good is None or _arguments(bad.step) not in BY_CHANCE or _visit_of(bad.step) != visit:
+                continue
+            [(name, version)] = _written(bad.step).items()
+            was = await self._good.values(good.sequence, [(name, version)])
+            now = await self._bad.values(bad.sequence, [(name, version)])
+            pair = compare(self._values, name, was[name, version], now[name, version])
+            if pair.changes:
+                found.append(compare(self._values, name.rpartition("/")[2], pair.before, pair.after))
+        return found
 
     def _pairs(
         self,
@@ -202,16 +233,62 @@ class _Bisection:
 
 
 def _finished(chain: RecalledChain) -> list[Visited]:
-    """Return the finished steps in order, each once: as it ended after the last time it was reopened."""
+    """Return the finished steps in order, each once: as it ended after the last time it was reopened.
+
+    Durable calls that a later attempt was to make again are those of an attempt that does not count.
+    """
     found: dict[tuple[str, int], Visited] = {}
+    calls: dict[str, list[Visited]] = {}
+    """The durable calls of each visit that is not over."""
+    again: dict[str, list[Visited]] = {}
+    """Those that are made again if the visit goes on."""
     for record in chain.records:
         for step in record.steps:
+            visit = _visit_of(step)
+            for call in again.pop(visit, ()) if again else ():
+                if found.get((call.step.path, call.step.visit)) is call:
+                    del found[call.step.path, call.step.visit]
+            if visit in calls and step.path[0] != "@" and not _is_call(step):
+                made = calls.pop(visit)
+                if step.error is not None:
+                    again[visit] = [call for call in made if _is_forgotten(call.step, step)]
+                    calls[visit] = [call for call in made if call not in again[visit]]
             if step.status in _FINISHED and not step.path.startswith("@"):
                 found.pop((step.path, step.visit), None)
-                found[step.path, step.visit] = Visited(
-                    run_id=chain.run_id, sequence=record.sequence, step=step
-                )
+                ended = Visited(run_id=chain.run_id, sequence=record.sequence, step=step)
+                found[step.path, step.visit] = ended
+                if _is_call(step):
+                    calls.setdefault(visit, []).append(ended)
     return list(found.values())
+
+
+def _is_call(step: StepRecord) -> bool:
+    return step.path.rpartition("/")[2][0] == RESULT
+
+
+def _is_forgotten(call: StepRecord, failed: StepRecord) -> bool:
+    """True if the attempt after one that failed makes a durable call of it again."""
+    facts = call.unit
+    is_fresh = failed.unit is not None and failed.unit.is_fresh
+    return is_fresh or call.status is Status.FAILED or (facts is not None and facts.is_brief)
+
+
+def _visit_of(step: StepRecord) -> str:
+    """Return the visit that a step is of, or that a durable call is made in: `agent@2`."""
+    head, _, last = step.path.rpartition("/")
+    return head if last[0] == RESULT else visit_path(step.path, step.visit)
+
+
+def _arguments(step: StepRecord) -> bytes:
+    """Return what the step of a durable call keeps of its arguments; nothing of another step."""
+    return b"" if step.unit is None else step.unit.arguments
+
+
+def _without_times(settled: Any) -> Any:
+    """Return how a wait was settled, less when."""
+    if not isinstance(settled, dict):
+        return settled
+    return {name: settled.get(name) for name in ("kind", "by_clock", "answer")}
 
 
 def _read(step: StepRecord) -> dict[str, int]:

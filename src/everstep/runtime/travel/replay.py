@@ -6,7 +6,8 @@ Nothing is written: no lease, no record, no artifact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -23,13 +24,15 @@ from everstep.errors import (
     ValueUnreadable,
 )
 from everstep.graph.author.channel import Channel
+from everstep.graph.author.context import Context, Spent
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Child
 from everstep.model.address import Address, find, plain_of
 from everstep.model.enums import Persist, Status, ValueForm
-from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord
+from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord, unit_of
 from everstep.model.shapes import Value, called, shown
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import TASK, Lists
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.invoke import (
@@ -47,6 +50,13 @@ from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
 from everstep.runtime.travel.recall import TASKS, RecalledChain, chain_of
+
+if TYPE_CHECKING:
+    from everstep.runtime.travel.recorded_calls import Past, RecordedUnits, Unwritten
+else:
+    Past = on_demand("everstep.runtime.travel.recorded_calls:Past")
+    RecordedUnits = on_demand("everstep.runtime.travel.recorded_calls:RecordedUnits")
+    Unwritten = on_demand("everstep.runtime.travel.recorded_calls:Unwritten")
 
 _ENDED = (Status.COMPLETED, Status.FAILED)
 
@@ -69,6 +79,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None
     """What it raised now."""
     recorded_error: ErrorInfo | None
+    changed: tuple[str, ...] = ()
+    """Durable calls in it that it asked for with other arguments now, such as `$search@1`. They gave what is
+    recorded."""
+    unasked: tuple[str, ...] = ()
+    """Recorded ones that it did not ask for now, if it completed then and now."""
+    made: tuple[str, ...] = ()
+    """Ones that are not recorded, and were made now."""
 
     @shown
     def address(self) -> str:
@@ -79,6 +96,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def is_equal(self) -> bool | None:
         """Whether it came out as recorded; none if that cannot be told, since an output cannot be read."""
         if self.decision != self.recorded_decision or not _is_same_error(self.error, self.recorded_error):
+            return False
+        if self.changed or self.unasked or self.made:
             return False
         found = {pair.is_equal for pair in self.outputs}
         return False if False in found else None if None in found else True
@@ -93,8 +112,12 @@ class _Recorded(NamedTuple):
 async def replay(
     runs: RunReader, services: Services, run_id: str, step: str, flow: Flow, *, allow_effects: bool
 ) -> Replay:
-    """Call the node of a recorded step with the values that it read, and compare what comes of it."""
+    """Call the node of a recorded step with the values that it read, and compare what comes of it.
+
+    Its durable calls give what is recorded of them; one that is not is made only with `allow_effects`.
+    """
     check_flow(flow)
+    _check_is_no_call(step)
     row = await runs.row(run_id)
     if row.flow_id != flow.name:
         raise FlowChanged(
@@ -114,19 +137,30 @@ async def replay(
             f"node {node.name!r} is effectful: a replay would do it to the world again.",
             fix="If that is what you want, pass allow_effects=True, or --effects.",
         )
-    call = await _call_of(runs, services, chain, recorded, node)
+    folded = await _moment_before(runs, recorded)
+    call = await _call_of(folded, services, chain, recorded, node)
     inputs = {
         p.source: _copy(services.values, p.source, call.kwargs[p.name])
         for p in node.params
         if p.name in call.kwargs
     }
     desk = None
-    if node.context_param is not None:
-        desk = await _give_context(runs, services, chain, recorded, call, flow)
+    if node.context_param is not None or Context.marks is not None:  # a helper of it may ask for one
+        journal = Unwritten(run_id, await chain.key_run(recorded.record.sequence))
+        past = Past(services, flow, journal, folded.state, folded.space)
+        is_cut = folded.head.sequence >= recorded.record.sequence
+        says = _Says(call, past, allow_effects=allow_effects, is_cut=is_cut)
+        desk = await _give_context(runs, services, recorded, call, flow, journal.key_run, says)
     await _make(call, services)
+    calls: RecordedUnits | None = call.units
+    if calls is not None and calls.refusal is not None:
+        raise calls.refusal
     now = _outputs(call, services.values)
     if desk is not None and call.error is None:
         now.update(desk.changed(call))
+    if call.context is not None:
+        call.context.close()
+    is_over = recorded.step.status is Status.COMPLETED and call.error is None
     return Replay(
         run_id=run_id,
         path=recorded.step.path,
@@ -141,7 +175,30 @@ async def replay(
         recorded_decision=recorded.step.decision,
         error=None if call.error is None else describe_error(call.error),
         recorded_error=recorded.step.error,
+        changed=() if calls is None else calls.changed,
+        unasked=_unasked(recorded.step, call) if is_over else (),
+        made=() if calls is None else tuple(calls.made),
     )
+
+
+def _check_is_no_call(step: str) -> None:
+    found = unit_of(step)
+    if found is not None:
+        node, visit, _ = found
+        raise BadRequest(
+            f"{step!r} is a durable call inside a node, and is not made again alone.",
+            fix=f"Replay its node, {Address.of(node, visit)}: the call gives what is recorded.",
+        )
+
+
+def _unasked(step: StepRecord, call: Call) -> tuple[str, ...]:
+    """Return the recorded calls that a node did not ask for now, less those that it did not then."""
+    at = call.scope.units.get(call.index)
+    if at is None:
+        return ()
+    then = () if step.unit is None else step.unit.unasked
+    seen = () if call.units is None else call.units.seen
+    return tuple(sorted(at.at.keys() - {*then, *seen}))
 
 
 def find_step(run_id: str, records: Sequence[CheckpointRecord], wanted: str) -> _Recorded:
@@ -150,7 +207,7 @@ def find_step(run_id: str, records: Sequence[CheckpointRecord], wanted: str) -> 
         _Recorded(run_id, record, step)
         for record in records
         for step in record.steps
-        if not step.path.startswith("@") and step.status is not Status.RUNNING
+        if not step.path.startswith("@") and step.status is not Status.RUNNING and unit_of(step.path) is None
     ]
     # An attempt that was to be tried again is better than nothing: the process may have died in the pause.
     for known in ([at for at in steps if at.step.status in _ENDED], steps):
@@ -210,10 +267,9 @@ async def _moment_before(runs: RunReader, recorded: _Recorded) -> Rehydrated:
 
 
 async def _call_of(
-    runs: RunReader, services: Services, chain: RecalledChain, recorded: _Recorded, node: Node
+    folded: Rehydrated, services: Services, chain: RecalledChain, recorded: _Recorded, node: Node
 ) -> Call:
     step = recorded.step
-    folded = await _moment_before(runs, recorded)
     state, space = folded.state, folded.space
     scope, i, _ = state.locate(step.path)
     if scope.parent is not None:
@@ -310,20 +366,55 @@ class _Desk:
         }
 
 
+class _Says:
+    """What a node speaks through that is run again: nothing of it is kept."""
+
+    def __init__(self, call: Call, past: Past, *, allow_effects: bool, is_cut: bool) -> None:
+        self._call = call
+        self._past = past
+        self._allow_effects = allow_effects
+        self._is_cut = is_cut
+
+    def spend(self, _: dict[str, Decimal]) -> Spent:
+        """Count nothing: it was counted."""
+        return Spent()
+
+    @property
+    def units(self) -> RecordedUnits:
+        """Its durable calls."""
+        if self._call.units is None:
+            self._call.units = RecordedUnits(
+                self._past, self._call, allow_effects=self._allow_effects, is_cut=self._is_cut
+            )
+        found: RecordedUnits = self._call.units
+        return found
+
+
 async def _give_context(
-    runs: RunReader, services: Services, chain: RecalledChain, recorded: _Recorded, call: Call, flow: Flow
+    runs: RunReader,
+    services: Services,
+    recorded: _Recorded,
+    call: Call,
+    flow: Flow,
+    key_run: str,
+    says: _Says,
 ) -> _Desk:
-    folded = await _moment_before(runs, recorded)
-    if folded.space.has_channel_elsewhere:
-        raise BadRequest(
-            f"run {recorded.record.run_id!r} keeps its channel beside its records, which know no past of it.",
-            fix="Replay steps that ask for no context.",
-        )
+    folded = await _moment_before(runs, recorded)  # another one, as what is done to the channel changes it
     desk = _Desk(folded, services)
-    keys = await chain.key_run(recorded.record.sequence)
-    step = recorded.step
+    step, run_id = recorded.step, recorded.record.run_id
     channel = desk.channel_for(call, flow.channel)
-    give_context(call, recorded.record.run_id, keys, step.path, step.visit, channel)
+
+    def refused() -> Channel:
+        says.units.refuse(
+            BadRequest(
+                f"run {run_id!r} keeps its channel beside its records, which know no past of it.",
+                fix="Replay steps that do not use the channel.",
+            )
+        )
+
+    if folded.space.has_channel_elsewhere:
+        channel = refused
+    give_context(call, run_id, key_run, step.path, step.visit, channel, says=says)
     return desk
 
 
@@ -337,6 +428,7 @@ async def _make(call: Call, services: Services) -> None:
             await call_in_thread(call, services.pool, None)
         except Overdue as overdue:
             call.error = overdue.error
+            call.is_dropped = True  # its thread may still run, and asks for no call any more
 
 
 def _outputs(call: Call, values: Values) -> dict[str, Any]:

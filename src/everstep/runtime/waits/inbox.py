@@ -148,19 +148,29 @@ async def untaken(
             return [(row, open_message(services, run_id, row)) for row in found if row.wait_id is None]
 
 
-async def copy_untaken(services: Services, run_id: str, fork_id: str, at: int) -> None:
+async def copy_untaken(services: Services, run_id: str, fork_id: str, at: int) -> list[str]:
     """Give a fork that takes its run's place the signals that were not taken at its base, in order.
 
-    Sent under the ids that they have, so it may be done again after a crash.
+    Sent under the ids that they have, so it may be done again after a crash. Of one that was taken since, the
+    inbox has no value any more: if a wait was settled with it, that has it. Returns the ids of all others.
     """
     if not services.store.capabilities.has_inbox:
-        return
-    store = check_has_inbox(services)
+        return []
+    store, lost = check_has_inbox(services), []
     for row in await all_signals(services.store, run_id):
-        if row.value is not None and (row.taken_at is None or row.taken_at > at):
-            message = open_message(services, run_id, row)
-            note = close_signal(services.codecs, fork_id, message)
-            await store.send(fork_id, msgspec.structs.replace(row, value=note))
+        if row.taken_at is not None and row.taken_at <= at:
+            continue
+        said = row.value
+        if said is None and row.wait_id is not None:
+            wait = await services.store.wait(row.wait_id)
+            said = wait.answer if wait is not None else None
+        if said is None:
+            lost.append(row.signal_id)
+            continue
+        message = open_signal(services.codecs, run_id, said)
+        note = close_signal(services.codecs, fork_id, message)
+        await store.send(fork_id, msgspec.structs.replace(row, value=note))
+    return lost
 
 
 async def all_signals(store: CheckpointStore, run_id: str) -> list[SignalRow]:
@@ -189,9 +199,14 @@ def check_has_inbox(services: Services) -> InboxStore:
     return cast("InboxStore", services.store)
 
 
+def _is_half(name: str) -> bool:
+    """True of text with half a surrogate pair, which no store can keep."""
+    return not name.isascii() and any("\ud800" <= sign <= "\udfff" for sign in name)
+
+
 def checked_name(name: object, what: str = "name", of: str = "a signal") -> str:
     """Return the name or the id of a signal or an event, or say what is wrong with it."""
-    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
+    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or _is_half(name):
         raise BadRequest(
             f"the {what} of {of} is {name!r:.60}.", fix=f"Give text of 1 to {LONGEST_NAME} characters."
         )

@@ -40,6 +40,7 @@ from everstep.runtime.run_ids import check_run_id, missing_run
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import Answers, message_name, open_waits, sent_as
+from everstep.runtime.waits.fitting import check_fits
 from everstep.runtime.waits.inbox import Inboxes, checked_name, ended
 
 LOOK = 0.1
@@ -76,10 +77,12 @@ class Turns:
         checked_name(said.name)
         if said.id is not None:
             checked_name(said.id, "id")
+        signal = _signal_for(flow, said.name)
+        if signal is not None:
+            check_fits(flow, signal, said.value)
         row = await self._run(said, flow, inputs)
         if self._services.spool.has(row.run_id):
             await drain(self._services, row.run_id)
-        signal = _signal_for(flow, said.name)
         if signal is not None:
             await self._signal(said, signal)
         else:

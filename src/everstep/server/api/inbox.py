@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import BadRequest
-from everstep.server.bodies import cut, read_struct, who_of
-from everstep.server.checks import EVENT_NAME, flow_named, limit_of, matching, run_id_of
+from everstep.server.bodies import read_struct, who_of
+from everstep.server.checks import event_of, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Inbox, Publish, Send, Turn
 from everstep.server.wire import answer
@@ -37,9 +36,7 @@ async def send(service: Service, request: Request) -> Response:
 
 async def publish(service: Service, request: Request) -> Response:
     """Publish an event."""
-    name = request.path_params["event"]
-    if not re.fullmatch(EVENT_NAME, name):
-        raise BadRequest(f"{cut(name)} is no name of an event.", fix="Use letters, digits, dots and dashes.")
+    name = event_of(request)
     body = await read_struct(request, service.max_body, Publish, is_required=False)
     how: dict[str, Any] = {"id": body.id, "keep": body.keep_seconds}
     return answer(await service.host.publish(name, body.value, **how, **who_of(request, body)))

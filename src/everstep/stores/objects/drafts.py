@@ -16,7 +16,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.waits import EVENT_KIND, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, Wanted
+from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
@@ -264,7 +264,7 @@ class Draft:
         for signal in signals:
             self._keep(signal)
 
-    def restore_had(self, had: tuple[tuple[str, str], ...]) -> None:
+    def restore_had(self, had: tuple[HadEvent, ...]) -> None:
         if had:
             self.set(what="event", had=had)
 
@@ -328,11 +328,11 @@ class Draft:
                 if (
                     row is None
                     or not event.meets(row.topic or "")
-                    or (row.path, event.event_id) in self.standing.had
+                    or event.had_by(row.path) in self.standing.had
                 ):
                     continue
                 if row.due_at is None or row.due_at > self.now:
-                    self.set(what="event", had=(*self.standing.had, (row.path, event.event_id)))
+                    self.set(what="event", had=(*self.standing.had, event.had_by(row.path)))
                     over = {row.wait_id: row.settled(SettledBy.ANSWER, event.value, self.now)}
                     self._set_waits(over, what="event", wakes=True)
                     given += 1

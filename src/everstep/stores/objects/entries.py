@@ -12,6 +12,7 @@ import msgspec
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import HadEvent
 from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     waits: tuple[WaitMark, ...] = ()
     inbox: tuple[SignalMark, ...] = ()
     """Its signals by their numbers, those that were taken too."""
-    had: tuple[tuple[str, str], ...] = ()
+    had: tuple[HadEvent, ...] = ()
     """Which events its nodes had, by their paths: none has one twice."""
     live: str = ""
     """The name under which it is marked as one to be driven."""

@@ -12,6 +12,7 @@ import msgspec
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import HadEvent
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
@@ -173,7 +174,7 @@ class RunListing:
         mark = None if line is None else _mark(line, wait_id)
         return None if line is None or mark is None else self._lines.wait(line, mark)
 
-    def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    def had_events(self, run_id: str) -> list[HadEvent]:
         """Return which events the nodes of a run had, by their paths."""
         standing = self._lines.fresh(run_id).standing
         return sorted(standing.had) if standing is not None else []

@@ -15,7 +15,7 @@ from everstep.errors import StoreError
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, Wanted
+from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -158,7 +158,7 @@ class ObjectStore:
     async def keep_event(self, event: EventRow) -> Hashes:
         return await self._aside(self._events.keep, event)
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    async def had_events(self, run_id: str) -> list[HadEvent]:
         return await self._aside(lambda: self._listing.had_events(run_id))
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:

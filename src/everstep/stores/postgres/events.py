@@ -17,7 +17,7 @@ def keep_event(db: Connection, sql: dict[str, str], event: EventRow, now: int | 
         if event.expires_at is not None:
             span = span_to_int(event.expires_at - event.published_at)
             fields = [text(field) for field in event.fields], list(event.fields.values())
-            db.execute(sql["drop_events"], (now,))
+            db.execute(sql["drop_events"], (now, name, text(event.event_id)))
             db.execute(sql["keep_event"], (now, text(event.event_id), name, event.value, span, *fields))
         prefix, shapes = Wanted(event.name, {}).prefix, []
         after = prefix

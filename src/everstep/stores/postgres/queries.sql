@@ -29,11 +29,11 @@ WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) AND inbox.
   AND inbox.value = given.was AND taken_at IS NULL RETURNING inbox.number;
 
 -- name: had_events
-SELECT path, event_id FROM {schema}.taken_events
-WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) ORDER BY path, event_id;
+SELECT path, name, event_id FROM {schema}.taken_events
+WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) ORDER BY path, name, event_id;
 
 -- name: restore_had
-INSERT INTO {schema}.taken_events (run_key, path, event_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+INSERT INTO {schema}.taken_events (run_key, path, name, event_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- name: restore_signal
 INSERT INTO {schema}.inbox (run_key, signal_id, name, value, sent_at, number, wait_id, taken_at)
@@ -47,6 +47,7 @@ SELECT pg_advisory_xact_lock($1, hashtext($2));
 WITH gone AS (
     DELETE FROM {schema}.events WHERE event_key = ANY (ARRAY(
         SELECT event_key FROM {schema}.events WHERE expires_at <= {now} LIMIT 100 FOR UPDATE SKIP LOCKED))
+        OR (name = $2 AND event_id = $3 AND expires_at <= {now})
     RETURNING event_key
 )
 DELETE FROM {schema}.event_fields USING gone WHERE event_fields.event_key = gone.event_key;
@@ -64,7 +65,7 @@ SELECT $3, field, hash, event_key FROM kept, unnest($6::text[], $7::text[]) AS g
 SELECT min(topic) FROM {schema}.waits WHERE topic IS NOT NULL AND status = 'open' AND topic > $1;
 
 -- name: settle_event
-SELECT {schema}.settle_event_9($1::text[], $2, $3, $4, $5, $6);
+SELECT {schema}.settle_event_9($1::text[], $2, $3, $4, $5, $6, $7);
 
 -- name: records
 SELECT asked.place, sequence, checkpoint_id, keyframe, body, sequence < trimmed_before

@@ -38,8 +38,8 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
             db.execute(sql["restore_waits"], (text(run.row.run_id), waits_text(run.waits)))
         for signal in run.inbox:
             db.execute(sql["restore_signal"], (inserted[0][0], *signal_values(signal)))
-        for path, event_id in run.had:
-            db.execute(sql["restore_had"], (inserted[0][0], text(path), text(event_id)))
+        for had in run.had:
+            db.execute(sql["restore_had"], (inserted[0][0], *map(text, had)))
         db.execute(sql["note_change"], (channel,))
         return Restored.RESTORED
 

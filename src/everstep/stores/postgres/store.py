@@ -16,7 +16,7 @@ from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
 from everstep.on_demand import on_demand
-from everstep.ports.events import EventRow
+from everstep.ports.events import EventRow, HadEvent
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -450,12 +450,19 @@ class PostgresStore:
         now = self._now()
         return await self._aside(lambda db: keep_event(db, self._sql, event, now))
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    async def had_events(self, run_id: str) -> list[HadEvent]:
         found = await self._rows("had_events", text(run_id))
-        return sorted((read_text(path), read_text(event_id)) for path, event_id in found)
+        return sorted(HadEvent(*map(read_text, row)) for row in found)
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
-        about = (text(event.event_id), event.value, MOST_AT_ONCE, self._now(), self._channel)
+        about = (
+            text(event.name),
+            text(event.event_id),
+            event.value,
+            MOST_AT_ONCE,
+            self._now(),
+            self._channel,
+        )
         [(settled,)] = await self._rows("settle_event", [text(topic) for topic in topics], *about)
         return int(settled)
 

@@ -18,7 +18,7 @@ from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
-from everstep.ports.events import EventRow, Wanted
+from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter
@@ -387,12 +387,12 @@ class RedisStore:
         found = [Wanted.of(topic.decode()) for topic in await self._aside("keep_event", *about, *fields)]
         return [wanted.shape for wanted in found if wanted is not None]
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    async def had_events(self, run_id: str) -> list[HadEvent]:
         found = await self._aside("had_events", run_id)
-        return sorted((path.decode(), event_id.decode()) for path, event_id in found)
+        return sorted(HadEvent(*(part.decode() for part in one)) for one in found)
 
     async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
-        about = (event.event_id, event.value, MOST_AT_ONCE)
+        about = (event.name, event.event_id, event.value, MOST_AT_ONCE)
         return int(await self._aside("settle_event", *about, *topics))
 
     async def wait(self, wait_id: str) -> WaitRow | None:

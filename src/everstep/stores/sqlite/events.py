@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from everstep.model.waits import SettledBy, WaitRow
-from everstep.ports.events import EventRow, Wanted
+from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.columns import wait_row
 from everstep.stores.sqlite.database import rows
@@ -36,6 +36,7 @@ class SqliteEvents:
         self._side.need()
         if event.expires_at is not None:
             self._db.execute(self._sql["drop_events"], (to_int(now),))
+            self._db.execute(self._sql["drop_event"], (event.name, event.event_id, to_int(now)))
             times = (to_int(now), to_int(now + (event.expires_at - event.published_at)))
             self._db.execute(self._sql["keep_event"], (event.event_id, event.name, event.value, *times))
             if self._db.changes() == 1:
@@ -54,27 +55,28 @@ class SqliteEvents:
     def settle(self, event: EventRow, topics: Collection[str], now: datetime) -> int:
         """Settle some open waits with an event; in a transaction of its own."""
         self._side.need()
-        asked = (msgspec.json.encode(list(topics)).decode(), to_int(now), event.event_id, MOST)
+        given = msgspec.json.encode(list(topics)).decode()
+        asked = (given, to_int(now), event.name, event.event_id, MOST)
         found = [wait_row(row) for row in rows(self._db, self._sql["waits_for_event"], asked)]
         # A node waits once at a time, but its items do so under one path.
         had: set[tuple[str, str]] = set()
         for wait in found:
             if (wait.run_id, wait.path) not in had:
                 had.add((wait.run_id, wait.path))
-                self._give(wait, event.event_id, event.value, now)
+                self._give(wait, event.name, event.event_id, event.value, now)
         return len(had)
 
-    def had(self, run_id: str) -> list[tuple[str, str]]:
+    def had(self, run_id: str) -> list[HadEvent]:
         """Return which events the nodes of a run had, by their paths."""
         if not self._side.are_there():
             return []
-        return [(path, event_id) for path, event_id in rows(self._db, self._sql["had_events"], (run_id,))]
+        return [HadEvent(*row) for row in rows(self._db, self._sql["had_events"], (run_id,))]
 
-    def restore(self, run_id: str, had: Collection[tuple[str, str]]) -> None:
+    def restore(self, run_id: str, had: Collection[HadEvent]) -> None:
         """Keep which events the nodes of a run had that comes from another store."""
         self._side.need()
-        for path, event_id in had:
-            self._db.execute(self._sql["take_event"], (run_id, path, event_id))
+        for one in had:
+            self._db.execute(self._sql["take_event"], (run_id, *one))
 
     def pair(self, key: int, now: datetime) -> None:
         """Settle open waits of a run with events that are kept."""
@@ -87,8 +89,8 @@ class SqliteEvents:
             fields = msgspec.json.encode(wanted.hashes).decode()
             asked = (wanted.name, to_int(now), len(wanted.hashes), fields, key, wait.path)
             for event_id, value in rows(self._db, self._sql["kept_event"], asked):
-                self._give(wait, event_id, memoryview(value).tobytes(), now)
+                self._give(wait, wanted.name, event_id, memoryview(value).tobytes(), now)
 
-    def _give(self, wait: WaitRow, event_id: str, value: bytes, now: datetime) -> None:
+    def _give(self, wait: WaitRow, name: str, event_id: str, value: bytes, now: datetime) -> None:
         if self._waits.settle(wait.wait_id, SettledBy.ANSWER, value, None, now):
-            self._db.execute(self._sql["take_event"], (wait.run_id, wait.path, event_id))
+            self._db.execute(self._sql["take_event"], (wait.run_id, wait.path, name, event_id))

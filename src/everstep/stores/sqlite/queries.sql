@@ -288,6 +288,10 @@ UPDATE inbox SET taken_at = ?3, value = NULL WHERE run_key = ?1 AND signal_id = 
 -- Some of those whose time is over.
 DELETE FROM events WHERE event_key IN (SELECT event_key FROM events WHERE expires_at <= ?1 LIMIT 100);
 
+-- name: drop_event
+-- The one that is to be kept again.
+DELETE FROM events WHERE name = ?1 AND event_id = ?2 AND expires_at <= ?3;
+
 -- name: keep_event
 INSERT INTO events (event_id, name, value, published_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
 
@@ -302,8 +306,8 @@ SELECT {wait} FROM waits INDEXED BY waits_by_topic CROSS JOIN runs USING (run_ke
 WHERE topic IN (SELECT value FROM json_each(?1)) AND waits.status = 'open' AND topic IS NOT NULL
   AND (due_at IS NULL OR due_at > ?2)
   AND NOT EXISTS (SELECT 1 FROM taken_events AS t
-                  WHERE t.run_key = waits.run_key AND t.path = waits.path AND t.event_id = ?3)
-ORDER BY wait_key LIMIT ?4;
+                  WHERE t.run_key = waits.run_key AND t.path = waits.path AND t.name = ?3 AND t.event_id = ?4)
+ORDER BY wait_key LIMIT ?5;
 
 -- name: open_event_waits
 SELECT {wait} FROM waits INDEXED BY waits_by_run JOIN runs USING (run_key)
@@ -318,16 +322,16 @@ WHERE name = ?1 AND expires_at > ?2
     ON event_fields.name = ?1 AND field = wanted.key AND hash = wanted.value
     GROUP BY event_key HAVING count(*) = ?3))
   AND NOT EXISTS (SELECT 1 FROM taken_events AS t
-                  WHERE t.run_key = ?5 AND t.path = ?6 AND t.event_id = events.event_id)
+                  WHERE t.run_key = ?5 AND t.path = ?6 AND t.name = ?1 AND t.event_id = events.event_id)
 ORDER BY event_key LIMIT 1;
 
 -- name: had_events
-SELECT path, event_id FROM taken_events WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
-ORDER BY path, event_id;
+SELECT path, name, event_id FROM taken_events WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
+ORDER BY path, name, event_id;
 
 -- name: take_event
-INSERT INTO taken_events (run_key, path, event_id)
-SELECT run_key, ?2, ?3 FROM runs WHERE run_id = ?1 ON CONFLICT DO NOTHING;
+INSERT INTO taken_events (run_key, path, name, event_id)
+SELECT run_key, ?2, ?3, ?4 FROM runs WHERE run_id = ?1 ON CONFLICT DO NOTHING;
 
 -- name: settle
 UPDATE waits

@@ -42,11 +42,12 @@ CREATE INDEX inbox_untaken ON inbox (run_key, name, number) WHERE taken_at IS NU
 -- Events that are kept for waits that open later, and by which of their fields these find them.
 CREATE TABLE events (
     event_key    INTEGER PRIMARY KEY,
-    event_id     TEXT    NOT NULL UNIQUE,
+    event_id     TEXT    NOT NULL,
     name         TEXT    NOT NULL,
     value        BLOB    NOT NULL,
     published_at INTEGER NOT NULL,
-    expires_at   INTEGER NOT NULL
+    expires_at   INTEGER NOT NULL,
+    UNIQUE (name, event_id)
 );
 CREATE INDEX events_by_name ON events (name, event_key);
 CREATE INDEX events_by_end ON events (expires_at);
@@ -65,8 +66,9 @@ END;
 CREATE TABLE taken_events (
     run_key  INTEGER NOT NULL,
     path     TEXT    NOT NULL,
+    name     TEXT    NOT NULL,
     event_id TEXT    NOT NULL,
-    PRIMARY KEY (run_key, path, event_id)
+    PRIMARY KEY (run_key, path, name, event_id)
 ) WITHOUT ROWID;
 
 -- Tags are anybody's with the role for it; attributes are the run's own, as its chain says. Of an attribute one of the

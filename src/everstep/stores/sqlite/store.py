@@ -88,7 +88,7 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
-    from everstep.ports.events import EventRow
+    from everstep.ports.events import EventRow, HadEvent
     from everstep.ports.health import Health
     from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.claims import SqliteDueRuns
@@ -197,7 +197,7 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             return self._in_transaction(lambda: self._events.keep(event, self._clock.now()))
 
-    async def had_events(self, run_id: str) -> list[tuple[str, str]]:
+    async def had_events(self, run_id: str) -> list[HadEvent]:
         with self._lock, plainly(self.path):
             return self._events.had(run_id)
 

@@ -429,6 +429,35 @@ class Events(Suite):
         halt_for(client, "b", "paid", {"order": "B2"})
         assert (client.wait("wait of a").status, client.wait("wait of b").status) == ("settled", "open")
 
+    def test_an_event_is_kept_again_though_many_others_are_over(self, events: Client) -> None:
+        client = events
+        for k in range(102):
+            publish(client, "paid", {"order": "B2"}, keep=60 + k, event_id=f"other {k}")
+        publish(client, "paid", {"order": "A1"}, keep=200, event_id="one")
+        client.clock.advance(300)
+        publish(client, "paid", {"order": "A1"}, keep=60, event_id="one")
+        halt_for(client, "a", "paid", {"order": "A1"})
+        assert client.wait("wait of a").status is WaitStatus.SETTLED
+
+    def test_an_id_is_that_of_an_event_within_its_name(self, events: Client) -> None:
+        client = events
+        for name in ("paid", "sent", UGLY):
+            publish(client, name, {"order": "A1"}, keep=60, event_id="A1", said=f"{name} is kept")
+        for name in ("paid", "sent", UGLY):
+            halt_for(client, f"run-{len(name)}-{name[0]}", name, {"order": "A1"})
+            found = client.wait(f"wait of run-{len(name)}-{name[0]}")
+            assert found.answer == f"{name} is kept".encode()
+
+    def test_a_node_has_events_of_two_names_under_one_id(self, events: Client) -> None:
+        client = events
+        chain = halt_for(client, "run", "paid", {})
+        assert publish(client, "paid", {}, keep=60, event_id="e") == 1
+        sent, paid = (listening_for(chain, f"w-{name}", name, {}) for name in ("sent", "paid"))
+        client.accept(chain, chain.following(waits=(sent, paid), closed=("wait of run",), pairs=True))
+        assert publish(client, "sent", {}, event_id="e") == 1
+        assert publish(client, "paid", {}, event_id="e") == 0
+        assert (client.wait("w-sent").status, client.wait("w-paid").status) == ("settled", "open")
+
     def test_a_wait_may_go_by_many_fields_with_long_names(self, events: Client) -> None:
         client, fields = events, {f"field {k} ".ljust(60, "é"): k for k in range(30)}
         halt_for(client, "run", "paid", fields)

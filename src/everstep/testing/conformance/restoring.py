@@ -16,7 +16,7 @@ from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.events import EventStore
+from everstep.ports.events import EventRow, EventStore, HadEvent, fields_of, wanted_by
 from everstep.ports.restoring import (
     FENCED_BY,
     FencingStore,
@@ -92,12 +92,38 @@ class Restoring(Suite):
         client = restoring
         if not store_kit.capabilities.has_events:
             pytest.skip("it declares that it has no events")
-        had = (("a", "e1"), ("a", "e2"), ("b\0é", "e1"))
+        had = (
+            HadEvent("a", "paid", "e1"),
+            HadEvent("a", "paid", "e2"),
+            HadEvent("a", "sent", "e1"),
+            HadEvent("b\0é", "paid é", "2:é"),
+        )
         run = msgspec.structs.replace(_run("run", client.clock), had=had)
         for expected in (Restored.RESTORED, Restored.SAME):
             assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
             assert client.call(cast("EventStore", client.store).had_events("run")) == list(had)
         assert client.call(cast("EventStore", client.store).had_events("unknown")) == []
+
+    @pytest.mark.parametrize("name", ["paid", "bezahlt é🙂", "a:b\0'"])
+    def test_an_event_finds_a_wait_that_came_along(
+        self, restoring: Client, store_kit: StoreKit, name: str
+    ) -> None:
+        client, store = restoring, cast("EventStore", restoring.store)
+        if not store_kit.capabilities.has_events:
+            pytest.skip("it declares that it has no events")
+        topic = wanted_by(name, {"order": "é"}).topic
+        wait = _wait("w", client.clock, kind="event", topic=topic)
+        assert _restore(client, _run("run", client.clock, status=Status.HALTED, rows=(wait,))) == "restored"
+        event = EventRow(
+            event_id="e",
+            name=name,
+            value=b"1",
+            fields=fields_of({"order": "é"}),
+            published_at=client.clock.now(),
+        )
+        topics = event.topics(client.call(store.keep_event(event)))
+        assert topics == [topic] and client.call(store.settle_event(event, topics)) == 1
+        assert client.wait("w").status is WaitStatus.SETTLED
 
     def test_a_restored_run_is_as_it_was(self, restoring: Client) -> None:
         clock = restoring.clock

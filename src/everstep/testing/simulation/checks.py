@@ -22,7 +22,7 @@ from everstep.engine.state import RunState
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import INBOX, RESULT, CheckpointRecord, Counters, SerializedState, StepRecord
 from everstep.model.waits import EVENT_KIND, SettledBy, SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, EventStore
+from everstep.ports.events import EventRow, EventStore, HadEvent
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
@@ -89,7 +89,7 @@ class Kept:
         self.flaws: list[str] = []
         self.waits: list[WaitRow] = []
         self.signals: list[SignalRow] = []
-        self.had: list[tuple[str, str]] = []
+        self.had: list[HadEvent] = []
         """Which events its nodes had, as paths and ids."""
 
     def take(self, records: list[CheckpointRecord]) -> None:
@@ -393,8 +393,9 @@ class Judge:
 
     def events(self, kept: Kept) -> Iterator[Broken]:
         run_id = kept.row.run_id
-        for path, event_id in {one for one in kept.had if kept.had.count(one) > 1}:
-            yield Broken("events", f"{path} of run {run_id!r} has event {event_id!r} twice.")
+        for one in {one for one in kept.had if kept.had.count(one) > 1}:
+            said = f"{one.path} of run {run_id!r} has event {one.event_id!r} twice."
+            yield Broken("events", said)
         missed = [(event_id, wait) for event_id, wait in self.ledger.missed if wait.run_id == run_id]
         for event in self.ledger.published.values():
             if event.expires_at is not None:
@@ -608,13 +609,11 @@ class Judge:
                     yield Broken("explain", f"{body.path} was made twice, and was not said to be able to.")
 
 
-def waits_for(
-    event: EventRow, waits: Iterable[WaitRow], had: Collection[tuple[str, str]]
-) -> Iterator[WaitRow]:
+def waits_for(event: EventRow, waits: Iterable[WaitRow], had: Collection[HadEvent]) -> Iterator[WaitRow]:
     """Yield the open waits that an event is for, unless their nodes had it."""
     for wait in waits:
         is_for_it = wait.status is WaitStatus.OPEN and wait.topic is not None and event.meets(wait.topic)
-        if is_for_it and (wait.path, event.event_id) not in had:
+        if is_for_it and event.had_by(wait.path) not in had:
             yield wait
 
 

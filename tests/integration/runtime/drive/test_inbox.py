@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ def answer(messages: list[str]) -> list[str]:
 @route(["answer", END])
 def more(messages: list[str]) -> Any:
     return END if len(messages) >= 6 else "answer"
+
+
+@dataclass
+class Note:
+    text: str
 
 
 agent = Flow("agent", [answer, more], entry="answer", inbox={"messages": append}, durability="strong")
@@ -59,17 +65,70 @@ def test_what_comes_while_a_node_runs_is_taken_before_the_next_one(host: Host, u
     assert host.inbox("r") == []
 
 
-def test_a_signal_that_does_not_fit_fails_the_run_by_name(host: Host) -> None:
+def test_a_signal_that_does_not_fit_stays_in_the_inbox_and_stops_nothing(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     @node(output="b")
     def double(a: int) -> int:
         return 2 * a
 
     flow = Flow("f", [double], inbox={"a": add})
     host.start(flow, {"a": 1}, run_id="r")
-    host.send("r", "a", "many")
-    host.work([flow], until_idle=True)
-    assert host.info("r").status is Status.FAILED
-    assert "'many' is no number to be added to 'a'" in str(host.resume("r", flow).error)
+    for said in (5, "many", True, 1.5, 2):
+        host.send("r", "a", said)
+    assert host.resume("r", flow)["b"] == 16
+    assert [signal.value for signal in host.inbox("r")] == ["many", True, 1.5]
+    assert caplog.text.count("stays in the inbox") == 3
+    assert "it does not fit 'a'" in caplog.text and "many" not in caplog.text, "no values in logs"
+    assert host.storage.verify("r")[0].is_sound
+
+
+@pytest.mark.stores("memory")
+def test_what_is_sent_is_what_the_value_is_declared_to_be(host: Host) -> None:
+    @node(output="b")
+    def both(notes: list[Note], mode: str, total: float) -> Any:
+        return [notes, mode, total]
+
+    flow = Flow("f", [both], inbox={"notes": append, "mode": replace, "total": add})
+    host.start(flow, {"notes": [], "mode": "slow", "total": 1.0}, run_id="r")
+    for name, value in (
+        ("notes", {"text": "a"}),
+        ("notes", {"text": 1}),
+        ("notes", "b"),
+        ("mode", "fast"),
+        ("mode", 7),
+        ("total", 1e308),
+        ("total", 1e308),
+        ("total", -1),
+    ):
+        host.send("r", name, value)
+    assert host.resume("r", flow)["b"] == [[Note("a")], "fast", 1e308]
+    assert [signal.value for signal in host.inbox("r")] == [{"text": 1}, "b", 7, 1e308]
+
+
+@pytest.mark.stores("memory")
+def test_nothing_fits_a_value_of_another_kind(host: Host) -> None:
+    @node(output="b")
+    def read(notes: Any) -> Any:
+        return notes
+
+    flow = Flow("f", [read], inbox={"notes": append})
+    host.start(flow, {"notes": "text"}, run_id="r")
+    host.send("r", "notes", 1)
+    assert host.resume("r", flow)["b"] == "text"
+    assert [signal.value for signal in host.inbox("r")] == [1]
+
+
+@pytest.mark.stores("memory")
+def test_a_turn_that_says_what_does_not_fit_is_refused_before_anything_is_kept(host: Host) -> None:
+    @node(output="b")
+    def double(a: int) -> int:
+        return 2 * a
+
+    flow = Flow("f", [double], inbox={"a": add})
+    with pytest.raises(BadRequest, match="'many' is no number"):
+        host.send("r", "a", "many", drive=flow, inputs={"a": 1})
+    assert host.runs() == []
 
 
 def test_a_name_has_one_kind_of_consumer_and_is_a_value_of_the_flow() -> None:

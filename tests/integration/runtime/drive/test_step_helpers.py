@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -182,7 +184,7 @@ def test_a_thread_of_a_sync_node_makes_steps_of_it(host: Host) -> None:
 def test_a_helper_that_is_unlike_its_node_is_refused_by_name(host: Host) -> None:
     @node(output="a")
     def sync_node() -> Any:
-        return look_soon("a")
+        return look_soon("a").send(None)  # as a loop begins it
 
     @node(output="b")
     async def async_node() -> Any:
@@ -196,6 +198,61 @@ def test_a_helper_that_is_unlike_its_node_is_refused_by_name(host: Host) -> None
     assert "await ctx.step(name, fn)" in error_of(host.run(Flow("f", [async_node])))
     assert "await ctx.step(name, fn)" in error_of(host.run(Flow("f", [in_a_thread])))
     assert MADE == []
+
+
+def test_an_async_helper_is_a_coroutine_function(host: Host) -> None:
+    @node(output="found")
+    @step
+    async def agent(what: str) -> str:
+        MADE.append(what)
+        return what
+
+    class Shop:
+        @step
+        async def look(self, what: str) -> str:
+            return what
+
+    assert inspect.iscoroutinefunction(look_soon)
+    assert inspect.iscoroutinefunction(Shop().look)
+    assert not inspect.iscoroutinefunction(look)
+    assert agent.is_async
+    assert host.run(Flow("f", [agent], durability="strong"), {"what": "a"}, run_id="r")["found"] == "a"
+    assert [path for path, *_ in calls_of(host)] == ["agent/$agent"]
+
+
+class Looking:
+    async def __call__(self, what: str) -> str:
+        return what
+
+
+@pytest.mark.parametrize("made", [partial(look_soon.__wrapped__, "a"), partial(Looking(), "a")])  # type: ignore[attr-defined]
+def test_what_has_no_name_of_its_own_is_given_one(host: Host, made: Any) -> None:
+    with pytest.raises(
+        BadRequest, match=r'no name of its own. Give it one that stays: step\(name="search"\)'
+    ):
+        step(made)
+    named = step(name="look")(made)
+
+    @node(output="found")
+    async def agent() -> str:
+        found: str = await named()
+        return found
+
+    assert host.run(Flow("f", [agent], durability="strong"), run_id="r")["found"].endswith("a")
+    assert [path for path, *_ in calls_of(host)] == ["agent/$look"]
+
+
+def test_what_cannot_be_a_step_is_refused_when_it_is_defined() -> None:
+    def yields() -> Iterator[int]:
+        yield 1
+
+    for made, said in (
+        (3, "is given 3"),
+        (yields, "which yields"),
+        (classmethod(look), "is given a classmethod"),
+    ):
+        with pytest.raises(BadRequest, match=said):
+            step(made)  # type: ignore[arg-type]
 
 
 def test_a_helper_inside_another_is_a_part_of_it(host: Host) -> None:

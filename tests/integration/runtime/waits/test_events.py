@@ -96,6 +96,29 @@ def test_a_scalar_of_a_class_of_its_own_is_what_it_is_in_json(given: Any, plain:
     assert fields_of(said) == wanted_by("paid", {"order": given}).hashes
 
 
+@pytest.mark.parametrize("value", [None, [1], {"a": 1}, float("nan"), float("inf"), b"x"])
+def test_what_no_event_could_equal_is_refused_when_the_flow_is_built(value: Any) -> None:
+    for said in (value, wait.literal(value)):
+        with pytest.raises(BadRequest, match="'paid' matches 'order' with"):
+            wait.event("paid", match={"order": said})
+
+
+@pytest.mark.stores("memory")
+def test_all_fields_of_an_event_are_matched_and_more_than_that_are_refused(host: Host) -> None:
+    fields = {f"field-{k}": k for k in range(100)}
+    host.run(Flow("f", [wait.event("paid", match={"field-99": 99})]), {}, run_id="r")
+    with pytest.raises(BadRequest, match="101 fields that could be matched; at most 100"):
+        host.publish("paid", fields | {"more": 1})
+    assert host.publish("paid", fields | {"nested": {"more": 1}}).settled == 1
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("about", [{"name": "\ud800"}, {"id": "é\udc00"}])
+def test_a_name_and_an_id_are_whole_text(host: Host, about: dict[str, str]) -> None:
+    with pytest.raises(BadRequest, match="of an event is"):
+        host.publish(**({"name": "paid"} | about))
+
+
 def test_a_match_that_names_no_fields_is_refused() -> None:
     with pytest.raises(BadRequest, match=r"'paid' matches 'order'\. Give fields of the event"):
         wait.event("paid", match="order")  # type: ignore[arg-type]  # on purpose

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from everstep import Flow, Host, KeyRing, Status, node, wait
+from everstep import END, Flow, Host, KeyRing, Status, chain, node, route, wait
 from everstep.errors import (
     AnswerInvalid,
     BadRequest,
@@ -19,6 +19,7 @@ from everstep.errors import (
     StateCorrupted,
     WaitTimeout,
 )
+from everstep.inbox import append
 from everstep.testing import ManualClock
 from everstep.types import LeaveOut
 
@@ -97,6 +98,16 @@ def test_a_name_and_an_id_are_text_of_some_length(host: Host, name: Any) -> None
     if name is not None:
         with pytest.raises(BadRequest, match="the id of a signal is"):
             host.send("r", "message", 1, id=name)
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize(
+    "about", [{"limit": 0}, {"limit": 1.5}, {"after": -1}, {"after": "x"}, {"after": 2**64}]
+)
+def test_a_listing_of_an_inbox_goes_on_after_a_number(host: Host, about: dict[str, Any]) -> None:
+    host.run(chat, {}, run_id="r")
+    with pytest.raises(BadRequest, match=next(iter(about))):
+        host.inbox("r", **about)
 
 
 def test_values_are_json_and_no_larger_than_answers(host: Host) -> None:
@@ -220,6 +231,36 @@ def test_a_fork_begins_with_an_empty_inbox_and_a_fallback_with_what_was_not_take
         result = host.resume("r", chat, fallback=True)
         assert result.run_id != "r"
         assert [(signal.id, signal.value) for signal in host.inbox(result.run_id)] == [("a", "kept")]
+
+
+def test_a_fallback_has_what_waits_took_behind_its_base_and_names_the_rest(tmp_path: Path) -> None:
+    @node(output="log")
+    def keep(m: str, notes: list[str], log: list[Any] | None = None) -> list[Any]:
+        return [*(log or []), (m, len(notes))]
+
+    @route("m", END)
+    def again(log: list[Any]) -> str:
+        return "m" if len(log) < 9 else END
+
+    flow = Flow("turns", [chain(wait.signal("m"), keep, again)], entry="m", inbox={"notes": append})
+    with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"k": b"1" * 32})) as host:
+        host.run(flow, {"notes": []}, run_id="r")
+        for said in ("one", "two"):
+            host.send("r", "m", said, id=said)
+            host.resume("r", flow)
+        base = host.latest("r").sequence
+        host.send("r", "notes", "aside", id="note")
+        for said in ("three", "four"):
+            host.send("r", "m", said, id=said)
+            host.resume("r", flow)
+        with closing(apsw.Connection(f"{tmp_path}/runs.db")) as db:
+            damage = "UPDATE checkpoints SET body = x'00' WHERE position & 4294967295 > ?"
+            db.execute(damage, (base,))
+        result = host.resume("r", flow, fallback=True)
+        assert result.fallback is not None and result.fallback.at == base
+        assert result.fallback.lost_signals == ("note",)
+        assert [said for said, _ in result["log"]] == ["one", "two", "three", "four"]
+        assert not host.send(result.run_id, "m", "again", id="three").is_new
 
 
 def test_a_bundle_leaves_out_signals_whose_names_say_that_they_are_secrets(tmp_path: Path) -> None:

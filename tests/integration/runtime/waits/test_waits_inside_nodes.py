@@ -296,6 +296,29 @@ def test_catching_everything_fails_by_name(host: Host) -> None:
         assert host.waits(f"r{number}") == []
 
 
+def test_what_a_node_raises_while_it_is_left_to_wait_is_named(host: Host) -> None:
+    @node(output="answer", halts=True)
+    def cleans_up(ctx: Context) -> str:
+        try:
+            return str(ctx.wait(Wait(kind="text")))
+        finally:
+            raise ValueError("the disk is full")
+
+    @node(output="answer", halts=True)
+    async def wraps_all(ctx: Context) -> str:
+        try:
+            return str(await ctx.wait(Wait(kind="text")))
+        except BaseException as error:
+            raise ValueError("the disk is full") from error
+
+    for number, agent in enumerate((cleans_up, wraps_all)):
+        result = host.run(Flow("f", [agent]), run_id=f"r{number}")
+        assert "raised ValueError while it was left to wait: the disk is full." in error_of(result)
+        assert result.error is not None
+        assert "ValueError: the disk is full" in result.error.traceback
+        assert __file__ in result.error.traceback
+
+
 def test_returning_a_wait_after_waiting_inside_is_refused_by_name(world: World, host: Host) -> None:
     def body(ctx: Context) -> Any:
         yield waiting(wait.approval("ok"))

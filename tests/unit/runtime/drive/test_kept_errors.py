@@ -197,6 +197,7 @@ def test_modules_that_do_not_lead_to_a_class_are_no_way_to_it(folder: Path) -> N
 
 class Slotted(Exception):
     __slots__ = ("code",)
+    code: int
 
 
 def slotted() -> None:

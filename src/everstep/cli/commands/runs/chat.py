@@ -25,6 +25,7 @@ from everstep.cli.args.options import (
     who_options,
 )
 from everstep.cli.commands.runs.run import Opening
+from everstep.cli.commands.waits.inbox import json_or_text
 from everstep.cli.failures import say
 from everstep.cli.live.progress import describe
 from everstep.cli.view.text import jsonable, one_line, preview, printable
@@ -326,7 +327,7 @@ class Talk:
             if self._status in (Status.HALTED, Status.COMPLETED):
                 return True
             return self._turn(lambda: self._host.resume(self._run_id, self._flow, **who()))
-        value = _read(line) if self._screen.as_json else line
+        value = json_or_text(line) if self._screen.as_json else line
         return self._turn(
             lambda: self._host.send(self._run_id, self._signal, value, drive=self._flow, **who())
         )
@@ -389,10 +390,3 @@ class Talk:
             self._screen.note(f"run {self._run_id} failed; try it again with: {again}")
         else:
             self._screen.note(f"go on with: {again}")
-
-
-def _read(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line

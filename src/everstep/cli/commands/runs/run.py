@@ -594,6 +594,11 @@ def say_fallback(fallback: Fallback) -> None:
         click.echo(f"  {step.path}{visit} ({step.effects.value}) may be done twice{key}", err=True)
     if len(fallback.may_repeat) > _SHOWN:
         click.echo(f"  and {len(fallback.may_repeat) - _SHOWN} more: --json", err=True)
+    if fallback.lost_signals:
+        named = ", ".join(map(one_line, fallback.lost_signals[:_SHOWN]))
+        click.echo(
+            f"  signals taken behind it that cannot be read any more: {named}: send them again", err=True
+        )
     if fallback.unread:
         numbers = ", ".join(map(str, fallback.unread[:_SHOWN]))
         click.echo(f"  what was done in checkpoint {numbers} cannot be read", err=True)

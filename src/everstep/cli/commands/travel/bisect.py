@@ -18,6 +18,7 @@ from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.text import STATUS_COLOURS, chosen_of, write_json
 from everstep.codec.wire import wire
 from everstep.model.address import Address
+from everstep.model.records import unit_of
 from everstep.results import Divergence, Visited
 
 
@@ -69,11 +70,19 @@ def write(found: Divergence, store: str | None, *, whole: bool) -> None:
                 writer.write_value(pair.name, pair.after)
             else:
                 writer.write_pair(pair)
+    if found.by_chance:
+        click.echo(f"  {click.style('was given before that', dim=True)}")
+    for pair in found.by_chance:
+        writer.write_pair(pair)
     error = found.bad.error
     if error is not None:
         write_error(error.code, f"{error.type}: {error.message}", error.traceback)
     click.echo(_conclusion(found))
-    if found.bad.status in (Status.COMPLETED, Status.FAILED) and found.bad.step.wait is None:
+    call = unit_of(found.path)
+    if call is not None:
+        name = str(Address.of(call[0], call[1]))
+        click.echo(f"  → Run its node alone: {command_line('replay', found.bad.run_id, name, store=store)}")
+    elif found.bad.status in (Status.COMPLETED, Status.FAILED) and found.bad.step.wait is None:
         click.echo(f"  → Run it alone: {command_line('replay', found.bad.run_id, name, store=store)}")
     if writer.has_cut:
         click.secho("Something is cut; --full or --json shows all of it.", err=True, dim=True)
@@ -87,10 +96,20 @@ def _write_side(label: str, visited: Visited) -> None:
 
 
 def _conclusion(found: Divergence) -> str:
+    said = _conclusion_alone(found)
+    if not found.by_chance:
+        return said
+    names = ", ".join(pair.name for pair in found.by_chance)
+    return f"{said} Or it is the time or chance: {names} differs, too."
+
+
+def _conclusion_alone(found: Divergence) -> str:
     if found.good is None:
         return "The runs agree up to there; the good run ended, or went another way, before it."
     if found.is_culprit and found.bad.step.wait is not None:
         return f"It asked the same, so the difference is what {found.path} was told, or when."
     if found.is_culprit:
         return f"It read equal values, so the difference comes from {found.path} itself."
+    if found.has_other_arguments:
+        return "It was called with other arguments, so the difference comes from the node that it is in."
     return "It read other values, though every step before it agrees: the inputs differ, or a run was edited."

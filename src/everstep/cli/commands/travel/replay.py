@@ -21,7 +21,11 @@ from everstep.results import Replay
 @click.argument("run_id", metavar="RUN")
 @click.argument("step", metavar="STEP")
 @click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
-@click.option("--effects", is_flag=True, help="Run the step even if it is effectful.")
+@click.option(
+    "--effects",
+    is_flag=True,
+    help="Run it even if it, or a call it makes that is not recorded, is effectful.",
+)
 @click.option("--full", is_flag=True, help="Show long values whole.")
 @pipeline_options
 @store_option
@@ -30,6 +34,8 @@ def replay(
     run_id: str, step: str, flow: str | None, effects: bool, full: bool, store: str | None, as_json: bool
 ) -> int:
     """Run one recorded step again, alone, on the values it read, and compare what it writes.
+
+    Durable calls inside it give what is recorded of them.
 
     STEP is a node (its last finished visit), a visit such as draft@2, a node inside a flow such as rag/embed
     or rag@2/embed, or an item of a map such as embed#7 or check#7/score. The run is not touched. The file may
@@ -71,6 +77,13 @@ def write(done: Replay, *, whole: bool) -> None:
         writer.write_pair(pair)
     if done.decision is not None or done.recorded_decision is not None:
         _write_both("chose", _chosen(done.recorded_decision), _chosen(done.decision))
+    for label, calls in (
+        ("asked with other arguments for", done.changed),
+        ("did not ask for", done.unasked),
+        ("made, as it is not recorded,", done.made),
+    ):
+        if calls:
+            click.echo(f"  {click.style(label, dim=True)} {', '.join(calls)}")
     if done.error is not None:
         write_error(done.error.code, _raised(done.error), done.error.traceback)
     if done.recorded_error is not None:

@@ -19,7 +19,7 @@ from everstep.results import SignalInfo
 @click.argument("words", metavar="[VALUE]", required=False)
 @click.option("--text", metavar="TEXT", help="Publish this text, as it is.")
 @click.option("--json-file", "file", metavar="FILE", help="Publish the JSON in this file, or - for stdin.")
-@click.option("--id", "event_id", metavar="ID", help="No node of a run has the same id twice.")
+@click.option("--id", "event_id", metavar="ID", help="No node of a run has this name and id twice.")
 @click.option("--keep", metavar="SPAN", help="Waits that open later find it for so long, such as 1d.")
 @who_options
 @store_option
@@ -104,11 +104,24 @@ def given_value(words: str | None, text: str | None, file: str | None) -> Any:
         try:
             with click.open_file(file, encoding="utf-8") as opened:
                 return json.load(opened)
+        except RecursionError:
+            raise _too_deep() from None
         except (OSError, ValueError) as error:
             raise BadRequest(f"cannot read JSON from {file}: {error}.", fix="Check the file.") from None
     if text is not None or words is None:
         return text
+    return json_or_text(words)
+
+
+def json_or_text(words: str) -> Any:
+    """Return what words say as JSON, or the words."""
     try:
         return json.loads(words)
+    except RecursionError:
+        raise _too_deep() from None
     except ValueError:
         return words
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest("the JSON is nested too deeply.", fix="Give something flatter.")

@@ -22,6 +22,7 @@ from types import CoroutineType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from everstep.codec.notes import Message
 from everstep.codec.tags import WHAT_TO_DO
@@ -269,10 +270,7 @@ class Units:
             call.asks = self.leaving[0]
             return
         call.waits_at = ""
-        call.error = BadRequest(
-            f"node {call.path!r} went on though it waits: it caught what ctx.wait raises.",
-            fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep.",
-        )
+        call.error = _gone_on(call.path, call.error)
 
     async def at_rest(self) -> None:
         """Return once no call is being made: a node that is left or tried again has recorded what it began.
@@ -303,7 +301,7 @@ class Units:
                 fix="Read that value, or take the name out of Flow(inbox=...): a name has one consumer.",
             )
         part = name if _NOT_IN_NAMES.isdisjoint(name) else self._digest_of(name).hex()
-        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE, _TAKES)
+        unit = self._begin(f"inbox-{part}", _nothing, (), {}, _PURE, TAKES)
         self._end(unit)
         found = self._recorded(unit)
         if self._call.node.is_async:
@@ -845,6 +843,9 @@ class Units:
     ) -> None:
         """Buffer the step of a call, on the drive's loop or the thread that holds it up."""
         self._check_current()
+        facts = UnitFacts(unit.arguments, unit.options.is_brief, changed=self.take_changed())
+        if self._is_shared:
+            facts = replace(facts, behind=unit.behind, asked=round(unit.asked, 3))
         step = decide.unit(
             self._call.scope,
             self._call.index,
@@ -852,7 +853,7 @@ class Units:
             unit.occurrence,
             status=status,
             attempts=attempts,
-            facts=self._facts_of(unit),
+            facts=facts,
             writes=tuple([draft.written for draft in drafts]),
             error=None if error is None else describe_error(error),
             retry_at=retry_at,
@@ -861,15 +862,6 @@ class Units:
         )
         self._journal.add(step, drafts)
         self._midway.tell(step)
-
-    def _facts_of(self, unit: Asked) -> UnitFacts:
-        changed = self.take_changed()
-        if not self._is_shared:
-            return UnitFacts(unit.arguments, unit.options.is_brief, changed=changed)
-        asked = round(unit.asked, 3)
-        return UnitFacts(
-            unit.arguments, unit.options.is_brief, changed=changed, behind=unit.behind, asked=asked
-        )
 
     def _draft(self, unit: Asked, value: Any) -> Slot:
         try:
@@ -950,9 +942,26 @@ class Units:
 
 
 _PURE = UnitOptions.of(effects="pure")
-_TAKES = b"inbox"
+TAKES = b"inbox"
 _RETRYING = Status.RETRYING
 _WRITTEN: News = (Trigger.UNIT, None)
+
+
+def _gone_on(path: str, raised: Exception | None) -> BadRequest:
+    """Return what a node fails of that was to be left for a wait, and ended otherwise."""
+    if raised is None:
+        return BadRequest(
+            f"node {path!r} went on though it waits: it caught what ctx.wait raises.",
+            fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep.",
+        )
+    info = describe_error(raised)
+    error = BadRequest(
+        f"node {path!r} raised {info.type} while it was left to wait: {info.message.rstrip('.')}.",
+        fix="Catch Exception, not BaseException, around ctx.wait and ctx.sleep, and let no `finally` raise.",
+    )
+    error.__cause__ = raised
+    error.shows_cause = True  # type: ignore[misc]  # of most requests that are refused, none is the user's
+    return error
 
 
 def _flush_first() -> News:

@@ -39,11 +39,12 @@ CREATE INDEX inbox_untaken ON {schema}.inbox (run_key, name, number) WHERE taken
 -- Events that are kept for waits that open later, and by which of their fields these find them.
 CREATE TABLE {schema}.events (
     event_key    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    event_id     text COLLATE "C" NOT NULL UNIQUE,
+    event_id     text COLLATE "C" NOT NULL,
     name         text COLLATE "C" NOT NULL,
     value        bytea NOT NULL,
     published_at bigint NOT NULL,
-    expires_at   bigint NOT NULL
+    expires_at   bigint NOT NULL,
+    UNIQUE (name, event_id)
 );
 CREATE INDEX events_by_name ON {schema}.events (name, event_key);
 CREATE INDEX events_by_end ON {schema}.events (expires_at);
@@ -59,8 +60,9 @@ CREATE INDEX event_fields_by_event ON {schema}.event_fields (event_key);
 CREATE TABLE {schema}.taken_events (
     run_key  bigint NOT NULL,
     path     text COLLATE "C" NOT NULL,
+    name     text COLLATE "C" NOT NULL,
     event_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (run_key, path, event_id)
+    PRIMARY KEY (run_key, path, name, event_id)
 );
 
 -- Tags are anybody's with the role for it; attributes are the run's own, as its chain says. Of an attribute one of the
@@ -266,10 +268,11 @@ END $$;
 
 -- Settles one wait with an event, unless the node of its run had that before. Who calls it has locked the run.
 CREATE FUNCTION {schema}.give_event_9(
-    the_wait bigint, the_run bigint, the_path text, the_event text, the_value bytea, the_time bigint
+    the_wait bigint, the_run bigint, the_path text, the_name text, the_event text, the_value bytea, the_time bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO {schema}.taken_events (run_key, path, event_id) VALUES (the_run, the_path, the_event)
+    INSERT INTO {schema}.taken_events (run_key, path, name, event_id)
+    VALUES (the_run, the_path, the_name, the_event)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     UPDATE {schema}.waits
@@ -305,17 +308,19 @@ BEGIN
                   ON f.name = one.name AND f.field = wanted.key AND f.hash = wanted.value
               GROUP BY f.event_key HAVING count(*) = one.many))
           AND NOT EXISTS (SELECT FROM {schema}.taken_events AS t
-                          WHERE t.run_key = the_key AND t.path = one.path AND t.event_id = e.event_id)
+                          WHERE t.run_key = the_key AND t.path = one.path AND t.name = e.name
+                            AND t.event_id = e.event_id)
         ORDER BY e.event_key LIMIT 1;
         CONTINUE WHEN NOT FOUND;
-        PERFORM {schema}.give_event_9(one.wait_key, the_key, one.path, event.event_id, event.value, the_time);
+        PERFORM {schema}.give_event_9(
+            one.wait_key, the_key, one.path, one.name, event.event_id, event.value, the_time);
     END LOOP;
 END $$;
 
 -- Settles open waits for some topics with an event, and returns how many. Runs are locked in the order in which groups of
 -- commits lock them.
 CREATE FUNCTION {schema}.settle_event_9(
-    the_topics text[], the_event text, the_value bytea, most integer, the_time bigint, channel text
+    the_topics text[], the_name text, the_event text, the_value bytea, most integer, the_time bigint, channel text
 ) RETURNS integer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -329,7 +334,8 @@ BEGIN
     FROM (SELECT w.run_key FROM {schema}.waits AS w
           WHERE w.topic = ANY (the_topics) AND w.status = 'open' AND (w.due_at IS NULL OR w.due_at > the_time)
             AND NOT EXISTS (SELECT FROM {schema}.taken_events AS t
-                            WHERE t.run_key = w.run_key AND t.path = w.path AND t.event_id = the_event)
+                            WHERE t.run_key = w.run_key AND t.path = w.path AND t.name = the_name
+                              AND t.event_id = the_event)
           LIMIT most) AS found;
     IF keys IS NULL THEN RETURN 0; END IF;
     PERFORM 1 FROM {schema}.runs WHERE run_key = ANY (keys) ORDER BY run_key FOR NO KEY UPDATE;
@@ -339,7 +345,8 @@ BEGIN
         WHERE w.topic = ANY (the_topics) AND w.status = 'open' AND (w.due_at IS NULL OR w.due_at > the_time)
         ORDER BY w.wait_key
     LOOP
-        IF {schema}.give_event_9(one.wait_key, one.run_key, one.path, the_event, the_value, the_time) THEN
+        IF {schema}.give_event_9(
+            one.wait_key, one.run_key, one.path, the_name, the_event, the_value, the_time) THEN
             given := given + 1;
         END IF;
     END LOOP;

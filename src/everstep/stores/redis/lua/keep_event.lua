@@ -3,8 +3,14 @@
 local id, name, value, prefix, span = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local now = clock()
 if span > 0 then
-  local key = P .. 'event:' .. id
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', P .. 'events', '-inf', now, 'LIMIT', 0, 100)) do
+  local event = event_of(name, id)
+  local key = P .. 'event:' .. event
+  local over = redis.call('ZRANGEBYSCORE', P .. 'events', '-inf', now, 'LIMIT', 0, 100)
+  local ended = redis.call('HGET', key, 'ends')
+  if ended and tonumber(ended) <= tonumber(now) then
+    over[#over + 1] = event
+  end
+  for _, old in ipairs(over) do
     local of = redis.call('HGET', P .. 'event:' .. old, 'name')
     redis.call('ZREM', P .. 'events', old)
     redis.call('ZREM', P .. 'events:' .. (of or ''), old)
@@ -16,8 +22,8 @@ if span > 0 then
     for at = 7, #ARGV, 2 do
       redis.call('HSET', key, 'field:' .. ARGV[at], ARGV[at + 1])
     end
-    redis.call('ZADD', P .. 'events', ends, id)
-    redis.call('ZADD', P .. 'events:' .. name, redis.call('INCR', P .. 'events:number'), id)
+    redis.call('ZADD', P .. 'events', ends, event)
+    redis.call('ZADD', P .. 'events:' .. name, redis.call('INCR', P .. 'events:number'), event)
   end
 end
 local found, after = {}, '[' .. prefix

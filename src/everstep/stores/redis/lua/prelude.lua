@@ -281,15 +281,20 @@ local function prefix_in(topic)
   return string.sub(topic, 1, 6 + #length + 1 + tonumber(length) + 1)
 end
 
+-- An id is an event's within its name: what stands for both.
+local function event_of(name, id)
+  return #name .. ':' .. name .. id
+end
+
 -- Settles a wait with an event, unless its node had that before; true if this did it.
-local function give_event(wait_id, event_id, value, now)
+local function give_event(wait_id, event, value, now)
   local w = redis.call('HMGET', wait_of(wait_id), 'run', 'path', 'status', 'due', 'topic')
   if w[3] ~= 'open' then
     listen(wait_id, w[5], prefix_in(w[5]), nil)
     return false
   end
   local f = redis.call('HMGET', row_of(w[1]), 'n', 'status')
-  if w[4] and tonumber(w[4]) <= tonumber(now) or redis.call('SADD', had_of(f[1], w[2]), event_id) == 0 then
+  if w[4] and tonumber(w[4]) <= tonumber(now) or redis.call('SADD', had_of(f[1], w[2]), event) == 0 then
     return false
   end
   redis.call('SADD', P .. 'had:' .. f[1], w[2])

@@ -194,14 +194,14 @@ end
 -- Settles a wait with the oldest kept event that it is for, and that its node has not had.
 local function hear(run_id, n, one)
   local now, path = clock(), redis.call('HGET', wait_of(one.wait), 'path')
-  for _, id in ipairs(redis.call('ZRANGE', P .. 'events:' .. one.name, 0, -1)) do
-    local key = P .. 'event:' .. id
+  for _, event in ipairs(redis.call('ZRANGE', P .. 'events:' .. one.name, 0, -1)) do
+    local key = P .. 'event:' .. event
     local ends, fits = redis.call('HGET', key, 'ends'), true
     for field, hash in pairs(one.hashes) do
       fits = fits and redis.call('HGET', key, 'field:' .. field) == hash
     end
-    if ends and tonumber(ends) > tonumber(now) and fits and redis.call('SISMEMBER', had_of(n, path), id) == 0 then
-      give_event(one.wait, id, redis.call('HGET', key, 'value'), now)
+    if ends and tonumber(ends) > tonumber(now) and fits and redis.call('SISMEMBER', had_of(n, path), event) == 0 then
+      give_event(one.wait, event, redis.call('HGET', key, 'value'), now)
       return
     end
   end

@@ -91,7 +91,7 @@ for _, signal in ipairs(run.inbox or {}) do
   end
 end
 for _, had in ipairs(run.had or {}) do
-  redis.call('SADD', had_of(n, had[1]), had[2])
+  redis.call('SADD', had_of(n, had[1]), event_of(had[2], had[3]))
   redis.call('SADD', P .. 'had:' .. n, had[1])
 end
 reckon(run_id)

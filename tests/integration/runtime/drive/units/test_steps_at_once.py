@@ -223,8 +223,8 @@ def test_a_call_whose_task_never_came_to_it_may_be_asked_for_again(host: Host, c
     @node(output="found")
     async def agent(ctx: AsyncContext) -> list[str]:
         if cut_off == "cancel":
-            for options in ({"key": 1}, {}):
-                asyncio.ensure_future(ctx.step("a", callee.look, "a", 0, **options)).cancel()
+            for key in (1, None):
+                asyncio.ensure_future(ctx.step("a", callee.look, "a", 0, key=key)).cancel()
             await asyncio.sleep(0)
         else:
             with pytest.raises(BaseExceptionGroup):
@@ -305,7 +305,7 @@ def test_threads_of_a_node_that_is_left_for_a_wait_record_their_calls_first(host
 def test_a_wait_is_opened_though_another_call_pauses_before_a_retry(host: Host) -> None:
     @node(output="found", halts=True)
     async def agent(ctx: AsyncContext) -> list[Any]:
-        flaky = ctx.step("flaky", failing, retry=Retry(1, first="1h"))
+        flaky: Any = ctx.step("flaky", failing, retry=Retry(1, first="1h"))
         return await asyncio.gather(flaky, ask(ctx))
 
     failed = asyncio.Event()
