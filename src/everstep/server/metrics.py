@@ -32,7 +32,7 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a Counter may hold floats
 
-    def text(self, counts: Counts, breakers: Mapping[str, str]) -> str:
+    def text(self, counts: Counts, breakers: Mapping[str, str], *, is_stale: bool = False) -> str:
         """Return everything, with what the store counts and how shared breakers stand."""
         lines = [
             *_gauge("everstep_runs", "Runs by status.", "status", counts.runs),
@@ -48,6 +48,12 @@ class Metrics:
             *_counter("everstep_spent_total", "Spent by runs driven here.", "name", counts.spent),
             *_counter("everstep_budget_warnings_total", "Budgets nearly spent.", "budget", counts.warnings),
             *_counter("everstep_breaker_trips_total", "Breakers that opened.", "breaker", counts.trips),
+            *_head(
+                "everstep_tokens_stale",
+                "gauge",
+                "1 if the file of tokens cannot be used as it is now, and counts as it was before.",
+            ),
+            f"everstep_tokens_stale {is_stale:d}",
             *_head("everstep_http_requests_total", "counter", "Requests by method, route and status."),
             *(
                 f"everstep_http_requests_total{_labels(labels)} {count}"

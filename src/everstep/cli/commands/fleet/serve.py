@@ -25,6 +25,7 @@ from everstep.cli.args.options import (
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
+from everstep.server.access.proxy import ProxyUsers, proxy_users
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 
@@ -50,6 +51,23 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     metavar="FILE",
     help=f"A file with the bearer token that clients must send. [default: {TOKEN_VARIABLE}]",
 )
+@click.option(
+    "--tokens",
+    metavar="FILE",
+    help="A file with names, their roles and the hashes of their tokens; read again when it changes.",
+)
+@click.option(
+    "--user-header",
+    metavar="HEADER",
+    help="The header in which an authenticating proxy names its user, such as X-Forwarded-User.",
+)
+@click.option(
+    "--user-from",
+    metavar="ADDRESSES",
+    multiple=True,
+    help="From where that header counts: 10.0.0.5,10.1.0.0/16. Repeatable.",
+)
+@click.option("--user-role", metavar="ROLE", help="The role of users whom the file does not name.")
 @click.option("--no-auth", is_flag=True, help="Ask for no token. Only at an address of this machine alone.")
 @click.option(
     "--max-body",
@@ -70,6 +88,10 @@ def serve(
     host: str,
     port: int,
     token_file: str | None,
+    tokens: str | None,
+    user_header: str | None,
+    user_from: tuple[str, ...],
+    user_role: str | None,
     no_auth: bool,
     max_body: int,
     work: bool,
@@ -84,18 +106,24 @@ def serve(
     Example:
       everstep serve --flow expenses.py --no-auth
       everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
+      everstep serve --flow expenses.py --tokens tokens.toml
     """
     service, guards, serving = _server()
-    token = _read_token(token_file, no_auth=no_auth)
+    users = _proxy_users(user_header, user_from, user_role)
+    _check_names_count(tokens, users, no_auth=no_auth)
+    token = _read_token(token_file, no_auth=no_auth, is_needed=tokens is None and users is None)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
     loaded, wired = load_several(flows)
     _check_names(loaded)
     key, keys = read_key(key_file), keys_here(encrypt_required)
     _check_base_url(base_url)
     makes_store = is_new(store)
-    listener = serving.listen(host, port, has_token=token is not None)
+    listener = serving.listen(
+        host, port, has_token=token is not None or tokens is not None or users is not None
+    )
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
-    about: dict[str, Any] = {"token": token, "max_body": max_body, "base_url": base_url, "works": work}
+    about: dict[str, Any] = {"token": token, "tokens": tokens, "users": users}
+    about |= {"max_body": max_body, "base_url": base_url, "works": work}
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
 
@@ -148,8 +176,31 @@ def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
         click.secho(hint, err=True, dim=True)
 
 
-def _read_token(file: str | None, *, no_auth: bool) -> str | None:
-    """Return the bearer token, or none if that is really meant."""
+def _proxy_users(header: str | None, addresses: tuple[str, ...], role: str | None) -> ProxyUsers | None:
+    """Return which proxy may name users, and how."""
+    if header is None:
+        if addresses or role is not None:
+            raise BadRequest(
+                "--user-from and --user-role are for users of a proxy.", fix="Give --user-header, too."
+            )
+        return None
+    listed = [address for text in addresses for address in text.split(",")]
+    return proxy_users(header, listed, role, where="--user-header")
+
+
+def _check_names_count(tokens: str | None, users: ProxyUsers | None, *, no_auth: bool) -> None:
+    given = [name for name, what in (("--tokens", tokens), ("--user-header", users)) if what is not None]
+    if no_auth and given:
+        raise BadRequest(f"{given[0]} and --no-auth are both given.", fix="Give one of them.")
+    if users is not None and users.role is None and tokens is None:
+        raise BadRequest(
+            "--user-header is given, and its users have no role.",
+            fix="Give --user-role, or name users in the file of --tokens.",
+        )
+
+
+def _read_token(file: str | None, *, no_auth: bool, is_needed: bool) -> str | None:
+    """Return the bearer token, or none if that is really meant or others count."""
     given = os.environ.get(TOKEN_VARIABLE)
     if no_auth:
         if file is not None:
@@ -165,9 +216,12 @@ def _read_token(file: str | None, *, no_auth: bool) -> str | None:
             ) from error
     if given:
         return given
+    if not is_needed:
+        return None
     raise BadRequest(
         "there is no token for clients to send.",
-        fix=f"Give one with --token-file or {TOKEN_VARIABLE}; --no-auth does without, on this machine alone.",
+        fix=f"Give one with --token-file or {TOKEN_VARIABLE}, or several with --tokens; "
+        "--no-auth does without, on this machine alone.",
     )
 
 
