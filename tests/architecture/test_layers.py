@@ -166,7 +166,8 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations": "waits",
     "runtime.retention": "drive outage",
     "runtime.travel": "drive outage waits",
-    "server": "api pages",
+    "server": "access api pages",
+    "server.api": "access",
     # No store knows another, but `memory:` is a store of objects.
     "stores.memory": "objects",
     "testing": "conformance",

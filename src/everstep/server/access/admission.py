@@ -49,7 +49,7 @@ class TokenFile:
         self.problem: str | None = None
         """Why the file cannot be used as it is now; none if it can."""
         if is_written_by_group(path):
-            log.warning("the group of %s may write it, and so make anyone an admin", path)
+            log.warning("others than the owner of %s may write it, and so make anyone an admin", path)
 
     def entries(self) -> Entries:
         """Return what the file says, at most a second old."""

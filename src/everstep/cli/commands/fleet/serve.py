@@ -110,19 +110,14 @@ def serve(
     """
     service, guards, serving = _server()
     users = _proxy_users(user_header, user_from, user_role)
-    _check_names_count(tokens, users, no_auth=no_auth)
-    token = _read_token(token_file, no_auth=no_auth, is_needed=tokens is None and users is None)
-    token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
+    about = _credentials(guards, token_file, tokens, users, no_auth=no_auth)
     loaded, wired = load_several(flows)
     _check_names(loaded)
     key, keys = read_key(key_file), keys_here(encrypt_required)
     _check_base_url(base_url)
     makes_store = is_new(store)
-    listener = serving.listen(
-        host, port, has_token=token is not None or tokens is not None or users is not None
-    )
+    listener = serving.listen(host, port, has_token=any(about.values()))
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
-    about: dict[str, Any] = {"token": token, "tokens": tokens, "users": users}
     about |= {"max_body": max_body, "base_url": base_url, "works": work}
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
@@ -188,7 +183,17 @@ def _proxy_users(header: str | None, addresses: tuple[str, ...], role: str | Non
     return proxy_users(header, listed, role, where="--user-header")
 
 
-def _check_names_count(tokens: str | None, users: ProxyUsers | None, *, no_auth: bool) -> None:
+def _credentials(
+    guards: Any, token_file: str | None, tokens: str | None, users: ProxyUsers | None, *, no_auth: bool
+) -> dict[str, Any]:
+    """Return what clients are let in by, as the service takes it; nothing if that is really meant."""
+    _check_fits(tokens, users, no_auth=no_auth)
+    token = _read_token(token_file, no_auth=no_auth, is_needed=tokens is None and users is None)
+    token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
+    return {"token": token, "tokens": tokens, "users": users}
+
+
+def _check_fits(tokens: str | None, users: ProxyUsers | None, *, no_auth: bool) -> None:
     given = [name for name, what in (("--tokens", tokens), ("--user-header", users)) if what is not None]
     if no_auth and given:
         raise BadRequest(f"{given[0]} and --no-auth are both given.", fix="Give one of them.")
