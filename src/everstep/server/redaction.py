@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _IN_PATH = re.compile(r"^/(answers|w)/.*", re.DOTALL)
-_TOKEN = re.compile(r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{43}))[A-Za-z0-9_-]+")
+_TOKEN = re.compile(r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{24}))[A-Za-z0-9_-]+")
 """The tokens of waits, and those that `everstep token new` makes."""
 
 
