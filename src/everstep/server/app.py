@@ -161,9 +161,9 @@ class _Resource:
                 check_query(request, [query.name for query in endpoint.query])
             response = await endpoint.handler(self._service, request)
             caller = caller_of(request)
-            if caller is None or caller.role is not Role.VIEWER or endpoint.cuts_itself:
+            if caller is None or caller.role is not Role.VIEWER:
                 return response
-            return for_viewer(response)
+            return for_viewer(response, endpoint)
         except EverstepError as error:
             if error.http_status >= 500:
                 log.error(

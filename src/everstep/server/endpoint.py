@@ -131,7 +131,7 @@ class Endpoint:
     reach: Reach = Reach.STORE
     """What it tells of or acts on: what tokens for some flows may call follows from that."""
     cuts_itself: bool = False
-    """True if its handler leaves out what a viewer is not shown, or if there is nothing to leave out."""
+    """True if its handler leaves values out of what is no struct, or there are none in that."""
     is_public: bool = True
     """False keeps it out of the OpenAPI document."""
     errors: tuple[int, ...] = ()

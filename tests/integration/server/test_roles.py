@@ -90,12 +90,13 @@ ask = wait.question(
     prompt=f"Is it {SECRET}?",
 )
 asking = Flow("asking", [look, ask], streams=True, logs=True)
-breaking = Flow("breaking", [look, send], breakers=[Breaker("mail", failures=1, shared=True)], logs=True)
+failing = Flow("failing", [look, send], logs=True)
+tripping = Flow("tripping", [look, send], breakers=[Breaker("mail", failures=1, shared=True)])
 
 
 @asynccontextmanager
 async def filled(folder: Path, text: str = ALL_ROLES, **options: Any) -> AsyncIterator[Serving]:
-    """Open a service whose store has a run of each kind: `halted`, `answered`, `failed`."""
+    """Open a service whose store has a run of each kind: `halted`, `answered`, `failed`, `tripped`."""
     async with named(folder, text, **options) as s:
         await fill(s.host)
         yield s
@@ -107,7 +108,8 @@ async def fill(host: AsyncHost) -> None:
     [waiting] = await host.waits("answered")
     await host.answer(waiting.id, SECRET, by="bo", comment=f"it is {SECRET}")
     await host.resume("answered", asking)
-    await host.run(breaking, {"word": SECRET}, run_id="failed")
+    await host.run(failing, {"word": SECRET}, run_id="failed")
+    await host.run(tripping, {"word": SECRET}, run_id="tripped")
     await host.retention.pin("failed", f"look into {SECRET}", by="ann", comment=SECRET)
     await host.send("halted", "note", {"word": SECRET}, by="ann", comment=SECRET)
     await host.run(asking, {"word": SECRET}, run_id="gone")
@@ -117,7 +119,7 @@ async def fill(host: AsyncHost) -> None:
 
 async def path_of(s: Serving, endpoint: Endpoint, run_id: str = "halted") -> str:
     """Return the path of an endpoint with things that are there."""
-    [waiting] = await s.host.waits("halted")
+    [waiting] = await s.host.waits("halted", status=None)
     there = {"run_id": run_id, "wait_id": waiting.id, "token": waiting.token or "", "breaker": "mail"}
     there["event"] = "paid"
     return re.sub(r"{(\w+)}", lambda found: there[found[1]], endpoint.path)
@@ -152,7 +154,8 @@ def test_an_endpoint_lets_in_the_roles_that_suffice_and_no_other(tmp_path: Path,
     text = ALL_ROLES + entry("late", "admin", expires="2029-12-31T00:00:00Z")
 
     async def run() -> None:
-        async with filled(tmp_path, text) as s:
+        async with named(tmp_path, text) as s:
+            await s.host.run(asking, {"word": SECRET}, run_id="halted")
             for role in ["late", "unknown", None, *Role]:
                 response = await call(s, endpoint, {} if role is None else bearer(role))
                 if least is None:
@@ -222,12 +225,12 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
         told = set()
         async with filled(tmp_path) as s:
             for endpoint in FOR_VIEWERS:
-                for run_id in ("halted", "answered", "failed", "gone"):
+                for run_id in ("halted", "answered", "failed", "tripped", "gone"):
                     path = await path_of(s, endpoint, run_id)
                     paths = [path, path + "?status=settled"] if path == "/waits" else [path]
                     for one in paths:
                         for accept in ("application/json", "text/event-stream"):
-                            if accept == "text/event-stream" and run_id == "halted":
+                            if accept == "text/event-stream" and run_id in ("halted", "tripped"):
                                 continue  # a stream of a run that goes on does not end
                             headers = {"Accept": accept}
                             seen = await s.client.get(one, headers=headers | bearer("viewer"))
@@ -237,7 +240,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
                             assert whole.status_code == seen.status_code
                             told |= {endpoint.name} if SECRET in whole.text else set()
         # What else viewers may call tells no value to readers either.
-        assert told == {e.name for e in FOR_VIEWERS} - {"list_workers", "metrics", "openapi"}
+        assert told == {e.name for e in FOR_VIEWERS} - {"list_workers", "list_breakers", "metrics", "openapi"}
 
     asyncio.run(run())
 
@@ -248,6 +251,8 @@ def test_a_viewer_sees_how_runs_stand_and_who_did_what(tmp_path: Path) -> None:
             s.client.headers.update(bearer("viewer"))
             runs = (await s.client.get("/runs")).json()["runs"]
             assert {(one["run_id"], one["status"]) for one in runs} == {
+                ("breaker.mail", "halted"),
+                ("tripped", "halted"),
                 ("halted", "halted"),
                 ("answered", "completed"),
                 ("failed", "failed"),
@@ -255,8 +260,8 @@ def test_a_viewer_sees_how_runs_stand_and_who_did_what(tmp_path: Path) -> None:
             nodes = (await s.client.get("/runs/failed/nodes")).json()["nodes"]
             assert nodes[1]["error"]["type"] == "ConnectionError"
             assert nodes[1]["error"]["message"] == "(withheld)"
-            [waiting] = (await s.client.get("/waits")).json()["waits"]
-            assert (waiting["node"], waiting["kind"], waiting["token"]) == ("ask", "question", None)
+            [waiting] = (await s.client.get("/waits?run_id=halted")).json()["waits"]
+            assert (waiting["node"], waiting["kind"], waiting["token"]) == ("ask", "choice", None)
             [settled] = (await s.client.get("/waits?status=settled")).json()["waits"] or [None]
             assert settled is None or settled["act"] == {"by": "bo", "comment": None, "how": "claimed"}
             page = {"Accept": "application/json"}
