@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep.errors import BadRequest
+from everstep.server.access.roles import Principal, Role
 from everstep.server.access.token_file import digest_of
 from everstep.server.api.events import _stream
 from tests.integration.server.named_callers import ALL_ROLES, bearer, entry, named, token_of
@@ -61,9 +62,7 @@ def test_a_request_that_names_another_is_refused_and_does_nothing(tmp_path: Path
                 s.client.post("/runs", json=START, headers={"Everstep-By": "bo"}),
                 s.client.post(f"/runs/{waiting.run_id}/cancel", json={"by": "bo"}),
                 s.client.post(f"/waits/{waiting.id}/answer", json={"approved": True, "approver": "bo"}),
-                s.client.post(
-                    "/resume", json={"wait_id": waiting.id, "answer": {"approved": True}, "by": "bo"}
-                ),
+                s.client.post("/resume", json={"wait_id": waiting.id, "answer": answer, "by": "bo"}),
             ]
             for refused in [await one for one in sent]:
                 assert refused.status_code == 400, refused.text

@@ -46,7 +46,8 @@ async def said(s: Serving, endpoint: Endpoint, name: str) -> tuple[int, str]:
     """Return what an endpoint answers about a run or a wait, without its name."""
     path = re.sub(r"{\w+}", name, endpoint.path)
     sent = {"json": BODIES[endpoint.name]} if endpoint.name in BODIES else {}
-    response = await s.client.request(endpoint.method, path, **sent)
+    headers = {"Accept": "application/json"}
+    response = await s.client.request(endpoint.method, path, headers=headers, **sent)
     return response.status_code, response.text.replace(name.partition("%2F")[0], "NAME")
 
 
