@@ -172,7 +172,8 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.retention": "drive outage",
     "runtime.tracing": "live",
     "runtime.travel": "drive drive.units operations outage waits",
-    "server": "api pages",
+    "server": "access api pages",
+    "server.api": "access",
     # No store knows another, but `memory:` is a store of objects.
     "stores.memory": "objects",
     "testing": "conformance",

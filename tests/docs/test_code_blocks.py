@@ -259,7 +259,8 @@ def options_of(name: str) -> set[str]:
     context = click.Context(cli)
     command = cli.get_command(context, name)
     assert command is not None
-    params = command.get_params(context)
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    params = [param for one in (command, *inner) for param in one.get_params(context)]
     return {option for param in params for option in (*param.opts, *param.secondary_opts) if option[0] == "-"}
 
 

@@ -78,6 +78,7 @@ COMMANDS = {
     "explain": Lazy("commands.travel.explain", "explain", "Say what a resume would do, before it does."),
     "cancel": Lazy("commands.runs.cancel", "cancel", "Cancel a run."),
     "serve": Lazy("commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
+    "token": Lazy("commands.fleet.token", "token", "Make and list the tokens that a service knows."),
     "doctor": Lazy("commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."),
     "ir": Lazy("commands.author.ir", "ir", "Print a flow as JSON, without its functions."),
     "bench": Lazy("bench.command", "bench", "Measure what a durable step costs on this machine."),
@@ -121,6 +122,7 @@ MEANT = {
     **dict.fromkeys(("json", "to-ir"), "ir"),
     **dict.fromkeys(("health", "ping", "diagnose"), "doctor"),
     **dict.fromkeys(("rotate", "encrypt", "reencrypt"), "rekey"),
+    **dict.fromkeys(("tokens", "login", "role", "roles"), "token"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo, fields
 
+from everstep.on_demand import on_demand
 from everstep.runtime.run_ids import RUN_ID as RUN_IDS
+
+if TYPE_CHECKING:
+    from everstep.engine.query.text import read_query
+    from everstep.engine.query.tree import comparisons_of
+else:
+    read_query = on_demand("everstep.engine.query.text:read_query")
+    comparisons_of = on_demand("everstep.engine.query.tree:comparisons_of")
 
 RUN_ID = RUN_IDS.pattern
 RunStatus = Literal["running", "completed", "failed", "halted", "cancelled", "abandoned"]
@@ -28,6 +37,11 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     pinned: Annotated[bool, Meta(description="Only runs that are pinned.")] = False
     limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 100
     before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
+
+
+def fields_of(where: str, now: datetime) -> set[str]:
+    """Return the fields that a query names."""
+    return {one.field for one in comparisons_of(read_query(where, now))}
 
 
 class Parameter(NamedTuple):

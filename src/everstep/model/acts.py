@@ -28,6 +28,12 @@ class Known(StrEnum):
     """A token that belongs to that name says so."""
 
 
+class Verified(str):
+    """A name that a credential belongs to: an act by it is `authenticated`, by any other text `claimed`."""
+
+    __slots__ = ()
+
+
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who did something, why, and how that is known. Nothing is kept where neither was said."""
 
@@ -43,6 +49,8 @@ def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> A
     if by is None and comment is None:
         return None
     name, why = _checked("by", by, LONGEST_NAME, ""), _checked("comment", comment, LONGEST_COMMENT, _LINES)
+    if isinstance(by, Verified):
+        how = Known.AUTHENTICATED
     return Act(name, why, how) if name or why else None
 
 

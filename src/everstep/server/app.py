@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from pathlib import Path
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
@@ -20,13 +21,17 @@ from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.author.flow import Flow
 from everstep.runtime.live.at_work import REQUEST
+from everstep.server.access.admission import Access
+from everstep.server.access.proxy import ProxyUsers
+from everstep.server.access.roles import Role
+from everstep.server.access.withheld import without_reasons
 from everstep.server.checks import SLASH, check_query
-from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
-from everstep.server.guards import check_bearer
+from everstep.server.endpoint import MAX_BODY, Endpoint, Service, caller_of
+from everstep.server.guards import check
 from everstep.server.openapi import document
 from everstep.server.redaction import redacted, without_tokens
 from everstep.server.routes import ENDPOINTS
-from everstep.server.wire import failure, internal
+from everstep.server.wire import failure, for_viewer, internal
 
 log = logging.getLogger("everstep.server")
 access = logging.getLogger("everstep.access")
@@ -50,23 +55,35 @@ def create_app(
     flows: Iterable[Flow],
     *,
     token: str | None,
+    tokens: str | Path | None = None,
+    users: ProxyUsers | None = None,
     max_body: int = MAX_BODY,
     base_url: str = "",
     keep_alive: float = 15.0,
     works: bool = True,
 ) -> Application:
-    """Return the service as an ASGI application. `token` is none only where no other machine can connect.
+    """Return the service as an ASGI application. `token` is that of an admin without a name.
 
-    One that does not work drives no run: what is to go on is left to workers.
+    `tokens` is a file of names and roles, and `users` says which proxy may name users. Without any of the
+    three all requests of this machine are let in, so there must be no way for another to connect. A service
+    that does not work drives no run: what is to go on is left to workers.
     """
+    file = None if tokens is None else Path(tokens)
+    access = Access(host.clock, token=token, tokens=file, users=users)
     service = Service(
         host=host,
         flows=flows_by_name(flows),
-        token=token,
+        access=access,
+        base_url=base_url,
         max_body=max_body,
         keep_alive=keep_alive,
         works=works,
-        document=document(ENDPOINTS, base_url=base_url, has_token=token is not None),
+        document=document(
+            ENDPOINTS,
+            base_url=base_url,
+            has_token=access.takes_tokens,
+            user_header=None if users is None else users.header,
+        ),
     )
     return Application(service)
 
@@ -168,16 +185,22 @@ class _Resource:
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
         try:
-            if endpoint.guard is Guard.BEARER:
-                check_bearer(request, self._service.token)
+            await check(self._service, endpoint, request)
             if endpoint.errors_in == "application/json":  # a link may gain parameters on its way to a person
                 check_query(request, [query.name for query in endpoint.query])
-            return await endpoint.handler(self._service, request)
+            response = await endpoint.handler(self._service, request)
+            caller = caller_of(request)
+            if caller is None or caller.role is not Role.VIEWER:
+                return response
+            return for_viewer(response, endpoint)
         except EverstepError as error:
             if error.http_status >= 500:
                 log.error(
                     "%s %s: [%s] %s", request.method, self._path, error.code, without_tokens(str(error))
                 )
+            caller = caller_of(request)
+            if caller is not None and (caller.role is Role.VIEWER or caller.is_restricted):
+                error = without_reasons(error)
             return failure(error)
         except ClientDisconnect:
             return Response(status_code=GONE)

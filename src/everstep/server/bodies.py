@@ -13,7 +13,9 @@ import msgspec
 from starlette.requests import Request
 
 from everstep.errors import BadRequest, TooLarge, TooSlow
+from everstep.model.acts import Verified
 from everstep.model.shapes import understood
+from everstep.server.endpoint import caller_of
 
 DEEPEST = 100
 """How many levels a JSON body may have."""
@@ -174,7 +176,8 @@ WHO = ("by", "comment")
 def who_of(request: Request, body: Any = None) -> dict[str, Any]:
     """Return who does what a request asks for, and why: as its body says, or its headers.
 
-    Headers hold no more than Latin letters, so what they say is percent-encoded UTF-8.
+    Where the caller is known by name, that is who: a request that names another is refused. Headers hold no
+    more than Latin letters, so what they say is percent-encoded UTF-8.
     """
     found: dict[str, Any] = {}
     for name in WHO:
@@ -188,7 +191,19 @@ def who_of(request: Request, body: Any = None) -> dict[str, Any]:
                     fix="Encode it: Everstep-By: J%C3%B6rg",
                 ) from None
         found[name] = said
+    caller = caller_of(request)
+    if caller is not None and caller.name:
+        found["by"] = _proved(caller.name, found["by"])
     return found
+
+
+def _proved(name: str, said: object) -> Verified:
+    if said is not None and not (isinstance(said, str) and said.strip() in ("", name)):
+        raise BadRequest(
+            f"`by` is {cut(str(said))}, and this comes from {cut(name)}.",
+            fix="Leave `by` out; for whom it is done can be said in `comment`.",
+        )
+    return Verified(name)
 
 
 def cut(text: str) -> str:

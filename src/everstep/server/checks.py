@@ -129,7 +129,11 @@ def matching(request: Request, name: str, pattern: str) -> str | None:
     return value
 
 
-def limit_of(request: Request, default: int = 100) -> int:
+DEFAULT_LIMIT = 100
+"""How many lines a listing gives unless it is told otherwise."""
+
+
+def limit_of(request: Request, default: int = DEFAULT_LIMIT) -> int:
     """Return how many lines are wanted."""
     text = request.query_params.get("limit", str(default))
     if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST:

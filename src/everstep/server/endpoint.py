@@ -15,6 +15,8 @@ from starlette.responses import Response
 from everstep.client.host import AsyncHost
 from everstep.client.queries import Parameter, parameters_of
 from everstep.graph.author.flow import Flow
+from everstep.server.access.admission import Access
+from everstep.server.access.roles import Principal, Reach, Role
 from everstep.server.metrics import Metrics
 from everstep.server.probe import Probe
 from everstep.server.schemas import FLAG, TEXT, Schema, Shape
@@ -29,8 +31,10 @@ class Service:
     host: AsyncHost
     flows: Mapping[str, Flow]
     """By the name that `POST /runs` uses."""
-    token: str | None
-    """The bearer token; none only on loopback."""
+    access: Access
+    """Whom to let in."""
+    base_url: str = ""
+    """Where browsers find the service; empty if that was not said."""
     works: bool = True
     """False if it leaves all runs to workers, and drives none itself."""
     max_body: int = MAX_BODY
@@ -48,10 +52,21 @@ class Guard(StrEnum):
     """Who may call an endpoint."""
 
     BEARER = "bearer"
+    """Those whose role is enough: by a bearer token, or by the header of a proxy."""
     TOKEN = "token"
     """The token of a wait, which is in the path."""
     NONE = "none"
     """Anyone; it tells nothing."""
+
+
+PRINCIPAL = "everstep.principal"
+"""Where the scope of a request says who it comes from."""
+
+
+def caller_of(request: Request) -> Principal | None:
+    """Return who a request comes from; none where the token of a wait is the credential, or nothing is."""
+    found: Principal | None = request.scope.get(PRINCIPAL)
+    return found
 
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -111,6 +126,12 @@ class Endpoint:
     handler: Handler
     answers: Mapping[int, Answer]
     guard: Guard = Guard.BEARER
+    role: Role | None = None
+    """The least role that may call it; of one that says none only admins may, and a test fails."""
+    reach: Reach = Reach.STORE
+    """What it tells of or acts on: what tokens for some flows may call follows from that."""
+    cuts_itself: bool = False
+    """True if its handler leaves values out of what is no struct, or there are none in that."""
     is_public: bool = True
     """False keeps it out of the OpenAPI document."""
     errors: tuple[int, ...] = ()

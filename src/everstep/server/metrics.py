@@ -17,6 +17,8 @@ class Metrics:
     def __init__(self) -> None:
         self._requests: Counter[Labels] = Counter()
         self._seconds: dict[str, Histogram] = {}
+        self.is_stale = False
+        """True while the file of tokens cannot be used as it is."""
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests[("method", method), ("route", route), ("status", str(status))] += 1
@@ -40,6 +42,12 @@ class Metrics:
                     for route, kept in sorted(self._seconds.items())
                     for sample in kept.samples((("route", route),))
                 ],
+            ),
+            Family(
+                "everstep_tokens_stale",
+                "gauge",
+                "1 if the file of tokens cannot be used as it is now, and counts as it was before.",
+                [Sample("", (), f"{self.is_stale:d}")],
             ),
         ]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everstep.codec.wire import schemas
+from everstep.server.access.roles import Role
 from everstep.server.checks import ADDRESS, BREAKER_NAME, EVENT_NAME, PART, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
@@ -17,7 +18,7 @@ VERSION = "1"
 MEANINGS = {
     400: "The request cannot mean anything, or the answer has another shape than the wait asks for.",
     401: "No credential, a wrong one, or one whose time is over.",
-    403: "The service has no token, and the request did not come to localhost.",
+    403: "The role does not suffice; or the service asks for no token, and this did not come to localhost.",
     404: "There is no such thing.",
     408: "The body does not come in.",
     409: "It is over already, or another process has it.",
@@ -46,12 +47,20 @@ SIGNATURE = tuple(
 )
 
 
-def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -> dict[str, Any]:
-    """Return the document for the public part of the table."""
+def document(
+    endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool, user_header: str | None = None
+) -> dict[str, Any]:
+    """Return the document for the public part of the table; a proxy may name users in `user_header`."""
+    schemes: dict[str, Any] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    if user_header is not None:
+        told = "The user, as the proxy in front sets it; from other addresses it does not count."
+        schemes["user"] = {"type": "apiKey", "in": "header", "name": user_header, "description": told}
+    security: list[dict[str, Any]] = [{"bearer": []}] if has_token else []
+    security += [{"user": []}] if user_header is not None else []
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         if endpoint.is_public:
-            operation = _operation(endpoint, has_token=has_token)
+            operation = _operation(endpoint, security)
             paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -64,7 +73,7 @@ def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -
         "paths": paths,
         "components": {
             "schemas": schemas(structs_of(_shapes(endpoints))),
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": schemes,
         },
     }
 
@@ -79,7 +88,7 @@ def _shapes(endpoints: Sequence[Endpoint]) -> Iterator[Shape]:
                 yield endpoint.body.shape
 
 
-def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, security: list[dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": endpoint.name, "summary": endpoint.summary}
     names = re.findall(r"{(\w+)}", endpoint.path)
     forms = PATH_PARAMETERS | ({"run_id": pattern(ADDRESS)} if endpoint.looks_back else {})
@@ -99,7 +108,9 @@ def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
     responses = {str(status): _answer(answer) for status, answer in endpoint.answers.items()}
     responses |= {str(status): _error(endpoint, status) for status in statuses_of(endpoint)}
     operation["responses"] = responses
-    operation["security"] = [{"bearer": []}] if endpoint.guard is Guard.BEARER and has_token else []
+    operation["security"] = security if endpoint.guard is Guard.BEARER else []
+    if endpoint.guard is Guard.BEARER:
+        operation["x-everstep-role"] = (endpoint.role or Role.ADMIN).value
     return operation
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 _IN_PATH = re.compile(r"^/(answers|w)/.*", re.DOTALL)
-_TOKEN = re.compile(r"et_[A-Za-z0-9_-]{16,}")
+_TOKEN = re.compile(r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{24}))[A-Za-z0-9_-]+")
+"""The tokens of waits, and those that `everstep token new` makes."""
 
 
 def without_tokens(text: str) -> str:
     """Return a text with the tokens cut out."""
-    return _TOKEN.sub("et_…", text)
+    return _TOKEN.sub(r"\1…", text)
 
 
 def redacted(path: str) -> str:

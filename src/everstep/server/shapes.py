@@ -237,7 +237,8 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
     status: Literal["ready", "not ready"]
     reason: str | None = None
-    """`stopping`, `store.slow`, or the code of what the store failed with."""
+    """`stopping`, `store.slow`, or the code of what the store failed with. A service that is ready says
+    `tokens.stale` if its file of tokens cannot be used as it is now, and counts as it was before."""
 
 
 _TURNING = "\\u202a-\\u202e\\u2066-\\u2069"

@@ -12,6 +12,8 @@ from starlette.responses import Response
 from everstep.codec.plain_json import jsonable
 from everstep.codec.wire import wire
 from everstep.errors import EverstepError, StoreError, TooSlow, Unauthorized
+from everstep.server.access.withheld import without_values
+from everstep.server.endpoint import Endpoint
 from everstep.server.redaction import without_tokens
 from everstep.server.shapes import Error
 
@@ -20,15 +22,36 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 def answer(
     body: Struct | dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+) -> Answer:
     """Return a JSON response: a struct, or what has its JSON form already."""
-    body = wire(body) if isinstance(body, Struct) else body
-    return _response(json.dumps(body, ensure_ascii=False, allow_nan=False), status, headers)
+    shown = wire(body) if isinstance(body, Struct) else body
+    response = _response(json.dumps(shown, ensure_ascii=False, allow_nan=False), status, headers)
+    response.told = body
+    return response
 
 
-def _response(text: str, status: int, headers: Mapping[str, str] | None) -> Response:
+class Answer(Response):
+    """A JSON response, and what it says."""
+
+    told: Struct | dict[str, Any] | None = None
+
+
+def for_viewer(response: Response, endpoint: Endpoint) -> Response:
+    """Return a response without values. One that cannot be looked into is sent only where that is said."""
+    if not isinstance(response, Answer) or not isinstance(response.told, Struct):
+        if endpoint.cuts_itself:
+            return response
+        raise TypeError(f"{type(response).__name__} may have values that a viewer is not shown")
+    kept = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
+    return answer(without_values(response.told), response.status_code, kept)
+
+
+_OF_BODY = ("content-length", "content-type")
+
+
+def _response(text: str, status: int, headers: Mapping[str, str] | None) -> Answer:
     body = text.encode("utf-8", "backslashreplace")
-    return Response(body, status, {**HEADERS, **(headers or {})}, media_type="application/json")
+    return Answer(body, status, {**HEADERS, **(headers or {})}, media_type="application/json")
 
 
 def failure(error: EverstepError, headers: Mapping[str, str] | None = None) -> Response:

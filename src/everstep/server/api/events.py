@@ -14,7 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.runtime.events import Event
+from everstep.server.access.roles import ANYONE, Principal, Role
+from everstep.server.access.withheld import without_values
 from everstep.server.bodies import cut
+from everstep.server.callers import seen_by
 from everstep.server.checks import EVENT_ID, limit_of, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Events
@@ -38,7 +41,7 @@ async def events(service: Service, request: Request) -> Response:
             return Response(
                 status_code=204, headers=HEADERS
             )  # this, and only this, stops a browser's retries
-    stream = _stream(service, service.host.follow(run_id, after=after))
+    stream = _stream(service, service.host.follow(run_id, after=after), seen_by(request))
     return StreamingResponse(stream, headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type=STREAM)
 
 
@@ -67,12 +70,15 @@ async def _page(service: Service, run_id: str, after: str | None, limit: int) ->
     return answer(Events(events=found, next=last, ended=is_last))
 
 
-async def _stream(service: Service, source: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+async def _stream(
+    service: Service, source: AsyncGenerator[Event, None], caller: Principal = ANYONE
+) -> AsyncGenerator[bytes, None]:
+    """Send events while the caller may see them: a token that is taken out of the file ends its streams."""
     stopping = asyncio.ensure_future(service.stopping.wait())
     coming = asyncio.ensure_future(anext(source))
     try:
         yield b"retry: 2000\n\n"
-        while not stopping.done():
+        while not stopping.done() and service.access.still_admits(caller):
             await asyncio.wait(
                 {coming, stopping}, timeout=service.keep_alive, return_when=asyncio.FIRST_COMPLETED
             )
@@ -84,7 +90,9 @@ async def _stream(service: Service, source: AsyncGenerator[Event, None]) -> Asyn
             except StopAsyncIteration:
                 return
             coming = asyncio.ensure_future(anext(source))
-            yield _frame(event)
+            if not service.access.still_admits(caller):
+                return
+            yield _frame(without_values(event) if caller.role is Role.VIEWER else event)
     finally:
         for task in (coming, stopping):
             task.cancel()

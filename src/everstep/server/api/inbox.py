@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from everstep.errors import BadRequest
 from everstep.server.bodies import read_struct, who_of
+from everstep.server.callers import flows_for
 from everstep.server.checks import event_of, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Inbox, Publish, Send, Turn
@@ -29,7 +30,7 @@ async def send(service: Service, request: Request) -> Response:
             "this service drives no runs.",
             fix=f"Leave `drive` out: workers go on with it, and GET /runs/{run_id}/events tells how.",
         )
-    flow = flow_named(service.flows, (await service.host.info(run_id)).flow)
+    flow = flow_named(flows_for(service, request), (await service.host.info(run_id)).flow)
     result = await service.host.send(run_id, body.name, body.value, drive=flow, **how)
     return answer(Turn.of(result), 202 if result.status == "halted" else 200)
 

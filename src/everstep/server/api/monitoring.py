@@ -20,12 +20,13 @@ async def readyz(service: Service, request: Request) -> Response:
     """Say whether requests can be served: the store answers, and the service is not about to stop."""
     reason = "stopping" if service.stopping.is_set() else await service.probe.what_is_wrong(service.host)
     if reason is None:
-        return answer(Readiness(status="ready"))
+        return answer(Readiness(status="ready", reason=service.access.problem))
     return answer(Readiness(status="not ready", reason=reason), 503, {"Retry-After": "1"})
 
 
 async def metrics(service: Service, request: Request) -> Response:
     """Give the metrics in the text form of Prometheus."""
+    service.metrics.is_stale = service.access.problem is not None
     text = await service.host.fleet.metrics() + service.metrics.text()
     return Response(text, headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 

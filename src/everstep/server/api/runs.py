@@ -6,15 +6,28 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.shaping import shaped, shaped_inputs
-from everstep.codec.wire import wire
-from everstep.errors import BadRequest, EverstepError
+from everstep.client.views import RunInfo, WorkerInfo
+from everstep.errors import BadRequest, EverstepError, FlowChanged, RunNotFound
 from everstep.graph.author.flow import Flow
+from everstep.server.access.roles import Principal, Role
+from everstep.server.access.withheld import check_fields
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, limit_of, matching, run_id_of
+from everstep.server.callers import check_run_seen, flows_for, is_run_hidden, page_for, seen_by
+from everstep.server.checks import (
+    CHECKPOINT,
+    DEFAULT_LIMIT,
+    RUNS,
+    asked_in,
+    flow_named,
+    limit_of,
+    matching,
+    run_id_of,
+)
 from everstep.server.endpoint import Service
 from everstep.server.shapes import (
     Cancelled,
@@ -22,6 +35,7 @@ from everstep.server.shapes import (
     Result,
     Resume,
     Runs,
+    ShownRun,
     Signed,
     Start,
     State,
@@ -34,7 +48,8 @@ from everstep.server.wire import answer
 async def start(service: Service, request: Request) -> Response:
     """Accept a run durably; a worker drives it."""
     body = await read_struct(request, service.max_body, Start)
-    flow = flow_named(service.flows, body.flow)
+    flow = flow_named(flows_for(service, request), body.flow)
+    await _check_id_free(service, request, body.run_id)
     info = await service.host.start(
         flow,
         shaped_inputs(body.inputs or {}, flow.input_hints),
@@ -47,6 +62,15 @@ async def start(service: Service, request: Request) -> Response:
     return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
 
 
+async def _check_id_free(service: Service, request: Request, run_id: str | None) -> None:
+    """Refuse the id of a run that the caller does not see, with nothing told of that run."""
+    if run_id is None or not seen_by(request).is_restricted:
+        return
+    with suppress(RunNotFound):
+        if await is_run_hidden(service, seen_by(request), run_id):
+            raise FlowChanged(f"the run id {run_id!r} is taken.", fix="Use another one.")
+
+
 def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | None:
     if channel is None:
         return None
@@ -56,27 +80,47 @@ def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | Non
 
 async def listing(service: Service, request: Request) -> Response:
     """List runs, newest first."""
-    found = await service.host.runs(**asked_in(request, RUNS))
-    return answer(Runs(runs=found, next=found.next))
+    caller, asked = seen_by(request), asked_in(request, RUNS)
+    if caller.role is Role.VIEWER:
+        check_fields(asked.get("where"), service.host.clock.now())
+    before, limit = asked.pop("before", None), asked.pop("limit", DEFAULT_LIMIT)
+    if before is not None:
+        await check_run_seen(service, caller, before)
+
+    async def fetch(before: str | None, limit: int) -> tuple[list[RunInfo], str | None]:
+        found = await service.host.runs(**asked, before=before, limit=limit)
+        return found, found.next
+
+    found = await page_for(caller, fetch, lambda run: run.run_id, before, limit)
+    return answer(Runs(runs=found.rows, next=found.next))
 
 
 async def workers(service: Service, request: Request) -> Response:
     """List the workers that are alive."""
-    return answer(Workers(workers=await service.host.fleet.workers()))
+    caller, found = seen_by(request), await service.host.fleet.workers()
+    if caller.is_restricted:
+        found = [_as_seen(caller, worker) for worker in found if caller.of_those(worker.flows)]
+    return answer(Workers(workers=found))
+
+
+def _as_seen(caller: Principal, worker: WorkerInfo) -> WorkerInfo:
+    longest = [run for run in worker.longest if caller.sees(run.flow_id)]
+    return replace(worker, flows=caller.of_those(worker.flows), longest=longest)
 
 
 async def untaken(service: Service, request: Request) -> Response:
     """List runs that no live worker will take."""
     found = await service.host.fleet.untaken(limit=limit_of(request))
-    return answer(UntakenRuns(runs=found))
+    caller = seen_by(request)
+    return answer(UntakenRuns(runs=[run for run in found if caller.sees(run.flow)]))
 
 
 async def show(service: Service, request: Request) -> Response:
     """Show one run."""
     run_id = run_id_of(request)
-    told = wire(await service.host.info(run_id))
+    told = ShownRun(**asdict(await service.host.info(run_id)))
     with suppress(EverstepError):  # asking for its state says what is wrong with its records
-        told["guards"] = wire((await service.host.state(run_id)).guards)
+        told = replace(told, guards=(await service.host.state(run_id)).guards)
     return answer(told)
 
 
@@ -101,7 +145,7 @@ async def resume(service: Service, request: Request) -> Response:
     run_id = run_id_of(request)
     body = await read_struct(request, service.max_body, Resume, is_required=False)
     info = await service.host.info(run_id)
-    run_id, flow = info.run_id, flow_named(service.flows, info.flow)
+    run_id, flow = info.run_id, flow_named(flows_for(service, request), info.flow)
     signed = who_of(request, body)
     if not service.works:
         return await _leave_to_workers(service, run_id, flow, body.start, signed, falls_back=body.fallback)

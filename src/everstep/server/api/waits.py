@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.views import WaitInfo
 from everstep.model.waits import WaitStatus
+from everstep.server.access.roles import Principal, Role
 from everstep.server.bodies import read_json, read_struct, who_of
+from everstep.server.callers import check_run_seen, check_wait_seen, page_for, seen_by
 from everstep.server.checks import (
     ADDRESS,
     WAIT_ID,
@@ -30,29 +33,46 @@ KIND = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 async def listing(service: Service, request: Request) -> Response:
     """List waits, the oldest first."""
-    limit = limit_of(request)
-    found = await service.host.waits(
-        matching(request, "run_id", ADDRESS),
-        flow=request.query_params.get("flow"),
-        kind=matching(request, "kind", KIND),
-        status=WaitStatus(one_of(request, "status", WAIT_STATUSES) or WaitStatus.OPEN),
-        limit=limit,
-        after=matching(request, "after", WAIT_ID),
-    )
-    following = found[-1].id if len(found) == limit else None
-    return answer(Waits(waits=found, next=following))
+    caller, limit = seen_by(request), limit_of(request)
+    run_id, after = matching(request, "run_id", ADDRESS), matching(request, "after", WAIT_ID)
+    wanted: dict[str, Any] = {
+        "flow": request.query_params.get("flow"),
+        "kind": matching(request, "kind", KIND),
+        "status": WaitStatus(one_of(request, "status", WAIT_STATUSES) or WaitStatus.OPEN),
+    }
+    if run_id is not None:
+        await check_run_seen(service, caller, run_id)
+    if after is not None:
+        await check_wait_seen(service, caller, after)
+
+    async def fetch(after: str | None, limit: int) -> tuple[list[WaitInfo], str | None]:
+        rows = await service.host.waits(run_id, **wanted, limit=limit, after=after)
+        return rows, rows[-1].id if len(rows) == limit else None
+
+    found = await page_for(caller, fetch, lambda wait: wait.id, after, limit)
+    rows = [_without_secret(caller, wait) for wait in found.rows]
+    return answer(Waits(waits=rows, next=found.next))
+
+
+def _without_secret(caller: Principal, wait: WaitInfo) -> WaitInfo:
+    """Return a wait without its token unless the caller may act on its run anyway: a token is no name."""
+    if caller.role.includes(Role.OPERATOR):
+        return wait
+    return replace(wait, token=None, link=None)
 
 
 async def show(service: Service, request: Request) -> Response:
     """Show one wait."""
-    return answer(await service.host.wait(wait_id_of(request)))
+    wait = await service.host.wait(wait_id_of(request))
+    return answer(_without_secret(seen_by(request), wait))
 
 
 async def settle(service: Service, request: Request) -> Response:
     """Answer a wait as its operator."""
     wait_id = wait_id_of(request)
     given = await _given(service, request, await service.host.wait(wait_id))
-    return answer(await service.host.answer(wait_id, given, **who_of(request)))
+    settled = await service.host.answer(wait_id, given, **who_of(request))
+    return answer(_without_secret(seen_by(request), settled))
 
 
 async def _given(service: Service, request: Request, wait: WaitInfo) -> Any:

@@ -28,6 +28,7 @@ from everstep.cli.args.pipelines import pipeline_options
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
 from everstep.model.durations import seconds_of
+from everstep.server.access.proxy import ProxyUsers, proxy_users
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 
@@ -53,6 +54,23 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     metavar="FILE",
     help=f"A file with the bearer token that clients must send. [default: {TOKEN_VARIABLE}]",
 )
+@click.option(
+    "--tokens",
+    metavar="FILE",
+    help="A file with names, their roles and the hashes of their tokens; read again when it changes.",
+)
+@click.option(
+    "--user-header",
+    metavar="HEADER",
+    help="The header in which an authenticating proxy names its user, such as X-Forwarded-User.",
+)
+@click.option(
+    "--user-from",
+    metavar="ADDRESSES",
+    multiple=True,
+    help="From where that header counts: 10.0.0.5,10.1.0.0/16. Repeatable.",
+)
+@click.option("--user-role", metavar="ROLE", help="The role of users whom the file does not name.")
 @click.option("--no-auth", is_flag=True, help="Ask for no token. Only at an address of this machine alone.")
 @click.option(
     "--max-body",
@@ -99,6 +117,10 @@ def serve(
     host: str,
     port: int,
     token_file: str | None,
+    tokens: str | None,
+    user_header: str | None,
+    user_from: tuple[str, ...],
+    user_role: str | None,
     no_auth: bool,
     max_body: int,
     max_connections: int,
@@ -117,21 +139,22 @@ def serve(
     Example:
       everstep serve --flow expenses.py --no-auth
       everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
+      everstep serve --flow expenses.py --tokens tokens.toml
     """
     service, guards, serving = _server()
     limits = serving.Limits(
         max_connections, seconds_of(headers_within, "--headers-within"), seconds_of(grace, "--grace", least=0)
     )
-    token = _read_token(token_file, no_auth=no_auth)
-    token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
+    users = _proxy_users(user_header, user_from, user_role)
+    about = _credentials(guards, token_file, tokens, users, no_auth=no_auth)
     loaded, wired = load_several(flows)
     _check_names(loaded)
     key, keys = read_key(key_file), keys_here(encrypt_required)
     _check_base_url(base_url)
     makes_store = is_new(store)
-    listener = serving.listen(host, port, has_token=token is not None)
+    listener = serving.listen(host, port, has_token=any(about.values()))
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
-    about: dict[str, Any] = {"token": token, "max_body": max_body, "base_url": base_url, "works": work}
+    about |= {"max_body": max_body, "base_url": base_url, "works": work}
     begin_logs(output=("stdout", "stderr"), is_service=True)
     if quiet:
         logging.getLogger("everstep.access").setLevel(logging.WARNING)
@@ -188,8 +211,41 @@ def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
         click.secho(hint, err=True, dim=True)
 
 
-def _read_token(file: str | None, *, no_auth: bool) -> str | None:
-    """Return the bearer token, or none if that is really meant."""
+def _proxy_users(header: str | None, addresses: tuple[str, ...], role: str | None) -> ProxyUsers | None:
+    """Return which proxy may name users, and how."""
+    if header is None:
+        if addresses or role is not None:
+            raise BadRequest(
+                "--user-from and --user-role are for users of a proxy.", fix="Give --user-header, too."
+            )
+        return None
+    listed = [address for text in addresses for address in text.split(",")]
+    return proxy_users(header, listed, role, where="--user-header")
+
+
+def _credentials(
+    guards: Any, token_file: str | None, tokens: str | None, users: ProxyUsers | None, *, no_auth: bool
+) -> dict[str, Any]:
+    """Return what clients are let in by, as the service takes it; nothing if that is really meant."""
+    _check_fits(tokens, users, no_auth=no_auth)
+    token = _read_token(token_file, no_auth=no_auth, is_needed=tokens is None and users is None)
+    token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
+    return {"token": token, "tokens": tokens, "users": users}
+
+
+def _check_fits(tokens: str | None, users: ProxyUsers | None, *, no_auth: bool) -> None:
+    given = [name for name, what in (("--tokens", tokens), ("--user-header", users)) if what is not None]
+    if no_auth and given:
+        raise BadRequest(f"{given[0]} and --no-auth are both given.", fix="Give one of them.")
+    if users is not None and users.role is None and tokens is None:
+        raise BadRequest(
+            "--user-header is given, and its users have no role.",
+            fix="Give --user-role, or name users in the file of --tokens.",
+        )
+
+
+def _read_token(file: str | None, *, no_auth: bool, is_needed: bool) -> str | None:
+    """Return the bearer token, or none if that is really meant or others count."""
     given = os.environ.get(TOKEN_VARIABLE)
     if no_auth:
         if file is not None:
@@ -205,9 +261,12 @@ def _read_token(file: str | None, *, no_auth: bool) -> str | None:
             ) from error
     if given:
         return given
+    if not is_needed:
+        return None
     raise BadRequest(
         "there is no token for clients to send.",
-        fix=f"Give one with --token-file or {TOKEN_VARIABLE}; --no-auth does without, on this machine alone.",
+        fix=f"Give one with --token-file or {TOKEN_VARIABLE}, or several with --tokens; "
+        "--no-auth does without, on this machine alone.",
     )
 
 
