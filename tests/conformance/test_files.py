@@ -28,6 +28,7 @@ class TestFiles(StoreConformance):
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
         )
 
@@ -53,6 +54,7 @@ class TestNetworkFiles(StoreConformance):
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
             open_at=lambda other: open_store(url, other),
         )

@@ -48,6 +48,7 @@ class Kit:
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 rationed=True,
             ),
             open_at=lambda other: open_store(github_url, other),

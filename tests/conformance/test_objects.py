@@ -31,5 +31,6 @@ class TestObjects(StoreConformance):
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
         )

@@ -37,6 +37,7 @@ class TestS3(StoreConformance):
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
             open_at=lambda other: open_store(s3_url, other),
         )

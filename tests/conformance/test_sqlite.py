@@ -24,6 +24,7 @@ class TestSqlite(StoreConformance):
             restores=True,
             has_inbox=True,
             has_events=True,
+            audits=True,
             live=True,
         )
         return StoreKit(lambda: open_store(url, clock), clock, capabilities)

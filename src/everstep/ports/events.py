@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from everstep.errors import BadRequest
+from everstep.model.acts import AuditRow
 
 MOST_FIELDS: Final = 32
 """So many fields of an event can be matched: those with text, a number or a bool, in their order."""
@@ -134,13 +135,15 @@ class EventStore(Protocol):
     compare-and-set, and no node of a run has the same event twice: to look again is harmless.
     """
 
-    async def keep_event(self, event: EventRow) -> list[str]:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> list[str]:
         """Keep an event as long as it says, once, and return the shapes of open waits for its name."""
 
     async def had_events(self, run_id: str) -> list[tuple[str, str]]:
         """Return which events the nodes of a run had, as paths and ids in order."""
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
         """Settle open waits that listen for one of these topics, and return how many.
 
         At least one if there is any, and at most as many as suit the store: it is called until there is none.

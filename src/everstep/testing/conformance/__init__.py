@@ -25,6 +25,7 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{part.name}" for part in iter_modules(__path__)))
 
 from everstep.testing.conformance.adoption import Adoptions  # noqa: E402
+from everstep.testing.conformance.audit import Audits  # noqa: E402
 from everstep.testing.conformance.buckets import BucketConformance  # noqa: E402
 from everstep.testing.conformance.clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance.clocks import Clocks  # noqa: E402
@@ -81,6 +82,7 @@ class StoreConformance(
     WaitListing,
     Inboxes,
     Events,
+    Audits,
     Due,
     Endings,
     Changes,

@@ -51,6 +51,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 restores=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 live=True,
             ),
         )
