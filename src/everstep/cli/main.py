@@ -71,6 +71,7 @@ COMMANDS = {
     "migrate": Lazy("commands.travel.compat", "migrate", "Take a run over to another version of its flow."),
     "explain": Lazy("commands.travel.explain", "explain", "Say what a resume would do, before it does."),
     "cancel": Lazy("commands.runs.cancel", "cancel", "Cancel a run."),
+    "audit": Lazy("commands.fleet.audit", "audit", "Say who did what, to which run and when."),
     "serve": Lazy("commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
     "doctor": Lazy("commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."),
     "ir": Lazy("commands.author.ir", "ir", "Print a flow as JSON, without its functions."),
@@ -99,7 +100,7 @@ MEANT = {
     **dict.fromkeys(("upgrade", "adopt"), "migrate"),
     **dict.fromkeys(("plan", "preview", "why"), "explain"),
     "rerun": "replay",
-    **dict.fromkeys(("fsck", "audit", "integrity"), "verify"),
+    **dict.fromkeys(("fsck", "integrity"), "verify"),
     "branch": "fork",
     **dict.fromkeys(("backup", "dump", "bundle", "pack", "save"), "export"),
     **dict.fromkeys(("restore", "load", "unpack"), "import"),
@@ -115,6 +116,7 @@ MEANT = {
     **dict.fromkeys(("json", "to-ir"), "ir"),
     **dict.fromkeys(("health", "ping", "diagnose"), "doctor"),
     **dict.fromkeys(("rotate", "encrypt", "reencrypt"), "rekey"),
+    **dict.fromkeys(("who", "acts", "trail"), "audit"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

@@ -18,6 +18,7 @@ from everstep.model.acts import Act, AuditOutcome, AuditRow
 from everstep.ports.audit import AuditStore
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.services import Services
+from everstep.runtime.waits.tokens import looks_like_token
 
 T = TypeVar("T")
 log = logging.getLogger("everstep")
@@ -67,7 +68,7 @@ async def audited(
     return result
 
 
-async def refused(
+async def note_refused(
     services: Services, act: str, by: Act, error: EverstepError, run_id: str | None = None
 ) -> None:
     """Note that somebody was refused something before it began, such as for want of the role."""
@@ -77,7 +78,8 @@ async def refused(
 
 
 async def _note_refusal(services: Services, row: AuditRow, error: EverstepError) -> None:
-    run_id = row.run_id or error.details.get("run_id")
+    of_run = error.details.get("run_id")
+    run_id = row.run_id or (of_run if isinstance(of_run, str) else None)
     told = {"outcome": AuditOutcome.REFUSED, "code": error.code, "run_id": run_id}
     try:
         await audit_store(services.store).note_audit(msgspec.structs.replace(row, **told))
@@ -86,16 +88,26 @@ async def _note_refusal(services: Services, row: AuditRow, error: EverstepError)
 
 
 def audit_row(
-    services: Services, act: str, by: Act, run_id: str | None = None, about: str = ""
+    services: Services,
+    act: str,
+    by: Act,
+    run_id: str | None = None,
+    about: str = "",
+    store: CheckpointStore | None = None,
 ) -> AuditRow | None:
-    """Return a row that says who does something; none if nobody is named, or there is no audit log."""
-    if not by.by or not services.store.capabilities.audits:
+    """Return a row that says who does something; none if nobody is named, or there is no audit log.
+
+    A run may be named by an address inside it; where it is named by a token, the row does not say so.
+    """
+    if not by.by or not (store or services.store).capabilities.audits:
         return None
+    if isinstance(run_id, str):
+        run_id = None if looks_like_token(run_id) else run_id.partition("/")[0].partition("@")[0]
     return AuditRow(
         audit_id=services.ids.new_id(),
         act=act,
         by=by.by,
-        run_id=run_id,
+        run_id=run_id if isinstance(run_id, str) else None,
         about=about,
         how=by.how,
         comment=by.comment,
@@ -114,27 +126,35 @@ def concerning(by: Act | None, run_id: str, about: str = "") -> None:
         acting.row = msgspec.structs.replace(acting.row, run_id=run_id, about=about or acting.row.about)
 
 
-def riding(by: Act | None, run_id: str, about: str = "") -> AuditRow | None:
+def riding(by: Act | None, run_id: str | None, about: str = "") -> AuditRow | None:
     """Return the row of the act under way, to be written with what does it; none if it is there already.
 
     What is done for another reason meanwhile, such as by a node that is driven, has another name or none.
     """
-    concerning(by, run_id, about)
     acting = _acting.get()
-    return acting.row if acting is not None and acting.by == by and not acting.is_written else None
-
-
-def riding_as(act: str) -> AuditRow | None:
-    """Return the row of the act under way where it is not known who acts, if it is this act."""
-    acting = _acting.get()
-    return acting.row if acting is not None and acting.row.act == act and not acting.is_written else None
+    if acting is None or acting.by != by or acting.is_written:
+        return None
+    return msgspec.structs.replace(acting.row, run_id=run_id, about=about or acting.row.about)
 
 
 def one_more(by: Act | None) -> None:
-    """Begin another row: the act is about one more run."""
+    """Begin another row if there is one already: the act is about one more run."""
     acting = _acting.get()
     if acting is not None and acting.by == by:
         acting.anew()
+
+
+async def note_one(
+    services: Services, by: Act | None, run_id: str, about: str = "", *, refused: str | None = None
+) -> None:
+    """Write a row by itself for one run of the act under way: done, or refused with the code of an error."""
+    one_more(by)
+    row = riding(by, run_id, about)
+    if row is not None and refused is not None:
+        row = msgspec.structs.replace(row, outcome=AuditOutcome.REFUSED, code=refused)
+    if row is not None:
+        await audit_store(services.store).note_audit(row)
+        written(row)
 
 
 def written(row: AuditRow | None, *, is_done: object = True) -> None:

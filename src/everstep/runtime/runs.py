@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.audit import concerning, riding, written
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import attach
     from everstep.runtime.guards.shared_breakers import SharedBreakers
@@ -67,6 +68,9 @@ else:
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
+    concerning = on_demand("everstep.runtime.audit:concerning")
+    riding = on_demand("everstep.runtime.audit:riding")
+    written = on_demand("everstep.runtime.audit:written")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
@@ -243,6 +247,8 @@ class Runs:
         act: Act | None,
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
+        if act is not None:
+            concerning(act, row.run_id)
         if _is_over(row, start, reopens=reopens):
             return await self.reader.recorded(row)
         return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
@@ -280,11 +286,17 @@ class Runs:
                 fix=f"To cancel the whole run: everstep cancel {run_id.partition('/')[0]}",
             )
         row = check_still_here(await self.reader.row(run_id))
-        note = close_act(self._services.codecs, run_id, act) if act is not None else None
+        note, audit, row_of = None, None, {}
+        if act is not None:
+            note, audit = close_act(self._services.codecs, run_id, act), riding(act, run_id)
+        if audit is not None:
+            row_of["audit"] = audit
         if row.status.is_final or not await self._services.store.request_stop(
-            run_id, StopRequest.CANCEL, note
+            run_id, StopRequest.CANCEL, note, **row_of
         ):
             return (await self.reader.row(run_id)).status
+        if audit is not None:
+            written(audit)
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))

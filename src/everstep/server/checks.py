@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from everstep.client.audit import AuditQuery
 from everstep.client.queries import RUN_ID as RUN_ID
 from everstep.client.queries import RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
@@ -37,6 +38,8 @@ MOST = 1000
 
 RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
+AUDIT = queries_of(AuditQuery, MOST)
+"""What `GET /audit` may be asked."""
 WAIT_STATUSES = [status.value for status in WaitStatus]
 
 

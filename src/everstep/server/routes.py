@@ -9,8 +9,20 @@ from everstep.client.projection import StepPage
 from everstep.client.views import PublishedEvent, RunInfo, SentSignal, WaitInfo
 from everstep.results import Erased
 from everstep.server import shapes
-from everstep.server.api import breakers, delivery, events, inbox, keeping, looking, monitoring, runs, waits
+from everstep.server.api import (
+    audit,
+    breakers,
+    delivery,
+    events,
+    inbox,
+    keeping,
+    looking,
+    monitoring,
+    runs,
+    waits,
+)
 from everstep.server.checks import (
+    AUDIT,
     CHECKPOINT,
     EVENT_ID,
     MOST,
@@ -66,6 +78,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="List the workers that are alive, the longest serving first, and what they drive.",
         handler=runs.workers,
         answers={200: _json("Workers.", shapes.Workers)},
+    ),
+    Endpoint(
+        method="GET",
+        path="/audit",
+        name="read_audit",
+        summary="Say who did what to runs, the newest acts last, or those behind a number.",
+        handler=audit.listing,
+        query=AUDIT,
+        answers={200: _json("Acts.", shapes.Audit)},
     ),
     Endpoint(
         method="GET",

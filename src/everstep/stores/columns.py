@@ -56,7 +56,14 @@ def read_audit(
     number: int, audit_id: str, at: int, act: str, by: str | None, run_id: str | None, details: bytes
 ) -> AuditRow:
     """Read a row of the audit log."""
-    columns = {"number": number, "audit_id": audit_id, "at": to_time(at), "act": act, "by": by, "run_id": run_id}
+    columns = {
+        "number": number,
+        "audit_id": audit_id,
+        "at": to_time(at),
+        "act": act,
+        "by": by,
+        "run_id": run_id,
+    }
     try:
         return msgspec.convert({**columns, **msgspec.json.decode(details)}, understood(AuditRow))
     except (msgspec.DecodeError, msgspec.ValidationError, TypeError, OverflowError) as error:

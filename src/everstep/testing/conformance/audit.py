@@ -41,7 +41,7 @@ class Audits(Suite):
 
     def test_a_row_comes_back_as_it_was_with_a_number_and_a_time(self, audits: Client) -> None:
         client = audits
-        ugly = "a\'\"\\{}\u2028é🙂;:%~/"
+        ugly = "a'\"\\{}\u2028é🙂;:%~/"
         told = {"how": Known.AUTHENTICATED, "comment": "two\nlines", "code": "DAG-1"}
         row = entry(act="cancel", by=ugly, run_id=ugly, about=ugly, outcome=AuditOutcome.REFUSED, **told)
         assert rows_of(client) == []
@@ -228,7 +228,9 @@ class Audits(Suite):
         store = cast("RetainingStore", client.store)
         refused = store.erase("run", head=1, reason="r", audit=entry(about="refused"))
         assert client.call(refused) is Erasure.MOVED
-        assert client.call(store.erase("run", head=2, reason="r", audit=entry(about="erased"))) is Erasure.ERASED
+        assert (
+            client.call(store.erase("run", head=2, reason="r", audit=entry(about="erased"))) is Erasure.ERASED
+        )
         for one in (client, clients()):
             found = rows_of(one)
             assert found[:-1] == before and found[-1].about == "erased"
