@@ -90,10 +90,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = (
-            self.waits or self.closed or self.adopts is not None or self.taken or self.audit is not None
-        )
-        return self.status is None and self.admission is None and not has_rows
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
+        return self.status is None and self.admission is None and self.audit is None and not has_rows
 
 
 class Verdict(StrEnum):

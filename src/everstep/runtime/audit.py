@@ -1,7 +1,8 @@
 """Acts of the audit log under way: a row is made where a named act begins, and written with what does it.
 
-Whoever writes for an act asks `riding` for its row, hands it to the store with the write, and says by `written` that
-it went through. An act that wrote nothing, or was refused, has its row written by itself when it is over.
+Whoever writes for an act asks `riding` for its row, hands it to the store with the write, and says by
+`written` that it went through. An act that wrote nothing, or was refused, has its row written by itself when
+it is over.
 """
 
 from __future__ import annotations

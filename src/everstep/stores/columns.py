@@ -56,16 +56,10 @@ def read_audit(
     number: int, audit_id: str, at: int, act: str, by: str | None, run_id: str | None, details: bytes
 ) -> AuditRow:
     """Read a row of the audit log."""
-    columns = {
-        "number": number,
-        "audit_id": audit_id,
-        "at": to_time(at),
-        "act": act,
-        "by": by,
-        "run_id": run_id,
-    }
+    columns = {"number": number, "audit_id": audit_id, "act": act, "by": by, "run_id": run_id}
     try:
-        return msgspec.convert({**columns, **msgspec.json.decode(details)}, understood(AuditRow))
+        told = {**columns, "at": to_time(at), **msgspec.json.decode(details)}
+        return msgspec.convert(told, understood(AuditRow))
     except (msgspec.DecodeError, msgspec.ValidationError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"row {number} of the audit log was altered: {error}.") from error
 

@@ -279,10 +279,8 @@ class Answers:
         if row.status is not WaitStatus.OPEN:
             self._refuse(row, None)
         handle = await handle_of(self._services.store, row)
-        tokens, audit = (
-            self._services.tokens,
-            riding(act, row.run_id, row.wait_id) if act is not None else None,
-        )
+        tokens = self._services.tokens
+        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
         if audit is not None and isinstance(tokens, Tokens):
             token = await tokens.create_token(handle, config, audit=audit)
             written(audit)
@@ -295,9 +293,8 @@ class Answers:
         row, _ = await self.find(token_or_id)
         change = WaitChange(token_hash=None)
         audit = riding(act, row.run_id, row.wait_id) if act is not None else None
-        now = await self._services.store.change_wait(
-            row.wait_id, change, **({"audit": audit} if audit else {})
-        )
+        row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
+        now = await self._services.store.change_wait(row.wait_id, change, **row_of)
         if audit is not None:
             written(audit, is_done=now is not None and now.status is WaitStatus.OPEN)
         return row

@@ -1,9 +1,9 @@
 """The audit log of a bucket. Apart from the store, as few acts are named.
 
-A row rides in the entry of the run's log that it tells of, so one is there if and only if the other is. Names that
-lead to it are there before, and say in which order rows came; one whose entry never came leads nowhere. A row of no
-run, or of an act that was refused, lies under its name. There, too, go the rows of a run that is erased, before its
-log is emptied.
+A row rides in the entry of the run's log that it tells of, so one is there if and only if the other is. Names
+that lead to it are there before, and say in which order rows came; one whose entry never came leads nowhere.
+A row of no run, or of an act that was refused, lies under its name. There, too, go the rows of a run that is
+erased, before its log is emptied.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from everstep.stores.objects.entries import read, sealed
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.names import AuditMark
 
+Rows = list[AuditRow]
+Marks = list[AuditMark]
 _rows = msgspec.msgpack.Decoder(AuditRow)
 _PAGE = 1000
 _CHUNK = 32
@@ -36,8 +38,9 @@ class ObjectAudit:
 
     def add(self, row: AuditRow) -> None:
         """Keep a row by itself, once."""
-        known = self.list(AuditFilter(run_id=row.run_id, limit=_AGAIN)) if row.run_id is not None else ()
-        if all(one.audit_id != row.audit_id for one in known):
+        of_run = AuditFilter(run_id=row.run_id, limit=_AGAIN)
+        known = [one.audit_id for one in self.list(of_run)] if row.run_id is not None else []
+        if row.audit_id not in known:
             while not self._keep(AuditMark(self._lines.tick(), row.run_id, 0), row):
                 continue
 
@@ -46,7 +49,7 @@ class ObjectAudit:
         self._lines.bucket.mark(mark.names[1:])
         return self._lines.bucket.create(mark.name, sealed(msgspec.msgpack.encode(kept)))
 
-    def list(self, wanted: AuditFilter) -> list[AuditRow]:
+    def list(self, wanted: AuditFilter) -> Rows:
         """Return the rows that match, by their numbers. What is not found by its name is read."""
         found: list[AuditRow] = []
         for rows in self._newest_first(wanted.run_id, wanted.after or 0):
@@ -57,7 +60,7 @@ class ObjectAudit:
                 break
         return found[: wanted.limit][::-1] if wanted.after is None else found[::-1][: wanted.limit]
 
-    def _newest_first(self, run_id: str | None, after: int) -> Iterator[list[AuditRow]]:
+    def _newest_first(self, run_id: str | None, after: int) -> Iterator[Rows]:
         """Yield rows behind a number, a few at a time."""
         seen: set[int] = set()
         for page in self._pages(run_id):
@@ -66,12 +69,12 @@ class ObjectAudit:
                 rows = self._lines.each(self._row, marks[k : k + _CHUNK])
                 # While a run is erased, two names lead to a row.
                 fresh = [row for row in rows if row is not None and row.number not in seen]
-                yield list({row.number: row for row in fresh}.values())
+                yield [*{row.number: row for row in fresh}.values()]
                 seen.update(row.number for row in fresh)
             if len(marks) < len(page):
                 return
 
-    def _pages(self, run_id: str | None) -> Iterator[list[AuditMark]]:
+    def _pages(self, run_id: str | None) -> Iterator[Marks]:
         prefix, last = names.audit_prefix(run_id), ""
         while page := self._lines.bucket.names(prefix, after=last, limit=_PAGE):
             last = page[-1]
@@ -91,7 +94,7 @@ class ObjectAudit:
 
     def keep_of(self, run_id: str, last: int) -> None:
         """Take the rows of a run out of its log, up to a place, as it is about to be emptied."""
-        for page in list(self._pages(run_id)):
+        for page in [*self._pages(run_id)]:
             riding = [mark for mark in page if 0 < mark.place <= last]
             for mark, row in zip(riding, self._lines.each(self._row, riding), strict=True):
                 if row is not None:

@@ -1,4 +1,4 @@
-"""The table of the audit log. Apart from the store, as few acts are named. The caller holds the connection."""
+"""The table of the audit log. Apart from the store, as few acts are named; who calls has the connection."""
 
 from __future__ import annotations
 

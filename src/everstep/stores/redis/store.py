@@ -340,7 +340,7 @@ class RedisStore:
     async def request_stop(
         self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
     ) -> bool:
-        told = (wanted.value, note or b"", *audit_told(audit))
+        told: Sequence[Argument] = (wanted.value, note or b"", *audit_told(audit))
         return bool(await self._aside("request_stop", run_id, *told))
 
     async def note_audit(self, row: AuditRow) -> None:
@@ -383,7 +383,8 @@ class RedisStore:
     async def send(
         self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
     ) -> Sending:
-        about = (signal.signal_id, signal.name, signal.value or b"", most, *audit_told(audit))
+        message = (signal.signal_id, signal.name, signal.value or b"")
+        about: Sequence[Argument] = (*message, most, *audit_told(audit))
         return Sending((await self._aside("send", run_id, *about)).decode())
 
     async def inbox(

@@ -1,4 +1,4 @@
-"""The table of the audit log. Apart from the others, as few acts are named. The caller holds the connection."""
+"""The table of the audit log. Apart, as few acts are named. The caller holds the connection."""
 
 from __future__ import annotations
 

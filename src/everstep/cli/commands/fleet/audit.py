@@ -43,7 +43,8 @@ def audit(run: str | None, store: str | None, as_json: bool, after: str | None, 
         following = found[-1].number if len(found) == asked["limit"] else None
         write_json({"audit": [wire(info) for info in found], "next": following})
     elif found:
-        write_table(["when", "who", "act", "run", "about", "outcome", "comment"], map(_row, found), SPARE)
+        head = ["when", "who", "act", "run", "about", "outcome", "comment"]
+        write_table(head, [_row(info) for info in found], SPARE)
     else:
         click.echo("nobody with a name did any such thing")
 
