@@ -8,7 +8,8 @@ it is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -136,6 +137,16 @@ def riding(by: Act | None, run_id: str | None, about: str = "") -> AuditRow | No
     if acting is None or acting.by != by or acting.is_written:
         return None
     return msgspec.structs.replace(acting.row, run_id=run_id, about=about or acting.row.about)
+
+
+@contextmanager
+def first() -> Iterator[None]:
+    """Let something be written that only makes the act under way possible: no row rides with that."""
+    before = _acting.set(None)
+    try:
+        yield
+    finally:
+        _acting.reset(before)
 
 
 def one_more(by: Act | None) -> None:

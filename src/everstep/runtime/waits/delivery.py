@@ -94,14 +94,14 @@ class Deliveries:
         or the flow is not known here, the answer is kept all the same, and the next owner of the run takes it
         in. A checkpoint alone settles nothing: then those two are errors.
         """
-        read = read_message(message)
-        act = act or read.act
-        doing = self._deliver(read, flows, act, drive=drive)
+        act = act or read_message(message).act
+        doing = self._deliver(message, flows, act, drive=drive)
         return await (doing if act is None else audited(self._services, "deliver", act, doing))
 
     async def _deliver(
-        self, read: Message, flows: Iterable[Flow], act: Act | None, *, drive: bool
+        self, message: object, flows: Iterable[Flow], act: Act | None, *, drive: bool
     ) -> Delivered:
+        read = read_message(message)
         if read.kind == "checkpoint_id":
             row = await self._at_checkpoint(read)
             flow = flow_of(row, flows)

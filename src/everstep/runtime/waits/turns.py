@@ -32,6 +32,7 @@ from everstep.model.records import RESULT
 from everstep.model.waits import LISTENING, SIGNAL_KIND, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.ports.system import uptime
+from everstep.runtime.audit import first
 from everstep.runtime.inputs import Given, check_same_flow
 from everstep.runtime.outage.outbox import drain
 from everstep.runtime.outcome import Outcome
@@ -98,7 +99,8 @@ class Turns:
             )
         if row is None:
             given = Given(inputs, act=said.act)
-            row = await self._runs.start(flow, given, said.run_id, compares_inputs=False)
+            with first():
+                row = await self._runs.start(flow, given, said.run_id, compares_inputs=False)
         await check_same_flow(self._runs.reader, row, flow)
         return row
 
