@@ -31,7 +31,6 @@ DONE: dict[str, Callable[[Host], bool]] = {
 CHILD = f"""
 import sys
 from everstep import Host
-from everstep.model.waits import WaitFilter
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import killing
