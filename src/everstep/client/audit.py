@@ -13,7 +13,7 @@ from everstep.model.acts import AuditOutcome, AuditRow, Known
 from everstep.model.durations import time_of
 from everstep.model.shapes import Count, Instant
 from everstep.ports.audit import AuditFilter
-from everstep.runtime.audit import audit_store
+from everstep.runtime.audit.acting import audit_store
 from everstep.runtime.services import Services
 
 When = str | datetime
@@ -49,7 +49,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     """Which acts to list; a test compares it with the signature of `host.fleet.audit`."""
 
     run_id: Annotated[RunName | None, Meta(description="Only of this run.")] = None
-    by: Annotated[str | None, Meta(description="Only by somebody of this name.")] = None
+    by: Annotated[str | None, Meta(description="Only by this name.")] = None
     act: Annotated[str | None, Meta(description="Only of this kind, such as cancel or answer.")] = None
     since: Annotated[str | None, Meta(description=f"Only since this time: {_TIME}.")] = None
     until: Annotated[str | None, Meta(description=f"Only before this time: {_TIME}.")] = None

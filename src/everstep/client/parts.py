@@ -23,9 +23,9 @@ from everstep.runtime.services import Services
 if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
     from everstep.model.acts import Act
-    from everstep.runtime.audit import audited
+    from everstep.runtime.audit.acting import audited
 else:
-    audited = on_demand("everstep.runtime.audit:audited")
+    audited = on_demand("everstep.runtime.audit.acting:audited")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
 
 
@@ -58,7 +58,7 @@ class Parts(Struct, frozen=True):
     async def audited(
         self, act: str, by: Act | None, doing: Awaitable[T], run_id: str | None = None, about: str = ""
     ) -> T:
-        """Do something, with a row in the audit log if somebody is named; also of what is refused."""
+        """Do something, with a row in the audit log if a name is given; also of what is refused."""
         if by is None:
             return await doing
         return await audited(self.services, act, by, doing, run_id, about)

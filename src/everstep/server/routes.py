@@ -86,7 +86,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Say who did what to runs, the newest acts last, or those behind a number.",
         handler=audit.listing,
         query=AUDIT,
-        answers={200: _json("Acts.", shapes.Audit)},
+        answers={200: _json("Acts.", shapes.AuditLog)},
     ),
     Endpoint(
         method="GET",

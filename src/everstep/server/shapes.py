@@ -60,7 +60,7 @@ class Breakers(Struct, frozen=True, kw_only=True):
     breakers: dict[str, BreakerInfo]
 
 
-class Audit(Struct, frozen=True, kw_only=True):
+class AuditLog(Struct, frozen=True, kw_only=True):
     """A page of the audit log."""
 
     audit: list[AuditInfo]

@@ -28,7 +28,7 @@ from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
 from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.audit import audit_row, note_one, one_more, riding, told, written
+from everstep.runtime.audit.acting import audit_row, note_one, one_more, riding, told, written
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.import_run import restoring_store

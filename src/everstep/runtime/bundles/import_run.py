@@ -27,7 +27,7 @@ from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.after_run import note_act
-from everstep.runtime.audit import one_more, riding, written
+from everstep.runtime.audit.acting import one_more, riding, written
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.read_run import ChainReader

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from everstep.server.checks import AUDIT, asked_in
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Audit
+from everstep.server.shapes import AuditLog
 from everstep.server.wire import answer
 
 
@@ -17,4 +17,4 @@ async def listing(service: Service, request: Request) -> Response:
     after = asked.pop("after", None)
     found = await service.host.fleet.audit(**asked, after=None if after is None else int(after))
     is_full = len(found) == asked.get("limit", 100)
-    return answer(Audit(audit=found, next=found[-1].number if is_full else None))
+    return answer(AuditLog(audit=found, next=found[-1].number if is_full else None))

@@ -103,7 +103,7 @@ def audit_fields(row: AuditRow) -> tuple[str, str, str]:
 
 
 def audit_told(row: AuditRow | None) -> tuple[bytes, ...]:
-    """Return the last argument of a script that does what somebody is named for; none if nobody is."""
+    """Return the last argument of a script that does a named act; none for any other."""
     return () if row is None else (_encode(audit_fields(row)),)
 
 

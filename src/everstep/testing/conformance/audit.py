@@ -266,13 +266,13 @@ _count = iter(range(10**9))
 
 
 def entry(**said: Any) -> AuditRow:
-    """Return a row that somebody writes."""
+    """Return a row as a host makes it."""
     fields: dict[str, Any] = {"audit_id": f"row-{next(_count)}", "act": "act", "by": "ada", "run_id": "run"}
     return AuditRow(**(fields | said))
 
 
 def admitted(client: Client, what: str) -> Chain:
-    """Admit a run that somebody starts."""
+    """Admit a run by a named act."""
     chain = Chain("run", client.clock)
     client.accept(chain, chain.admission(audit=entry(about=what)))
     return chain

@@ -26,7 +26,7 @@ SPARE = ("comment", "about")
 def audit(run: str | None, store: str | None, as_json: bool, after: str | None, **asked: Any) -> None:
     """Say who did what, the newest last: of all runs, or of one.
 
-    Whatever somebody with a name does to runs is there, from any program and over HTTP, and so is what was
+    Whatever people and programs with a name do to runs is there, from any program and over HTTP, and so is what was
     refused. It stays when runs are removed; gc --audit-older-than removes it.
 
     \b
@@ -46,7 +46,7 @@ def audit(run: str | None, store: str | None, as_json: bool, after: str | None, 
         head = ["when", "who", "act", "run", "about", "outcome", "comment"]
         write_table(head, [_row(info) for info in found], SPARE)
     else:
-        click.echo("nobody with a name did any such thing")
+        click.echo("no such act by anyone with a name")
 
 
 def _row(info: AuditInfo) -> list[Cell]:

@@ -12,7 +12,7 @@ local function keep_audit(row)
   end
 end
 
--- Keeps the row that an argument holds, if somebody is named.
+-- Keeps the row that an argument holds, if the act has a name.
 local function tell(argument)
   if argument and argument ~= '' then
     keep_audit(cmsgpack.unpack(argument))

@@ -1,6 +1,6 @@
 """Acts of the audit log under way: a row is made where a named act begins, and written with what does it.
 
-Whoever writes for an act asks `riding` for its row, hands it to the store with the write, and says by
+What writes for an act asks `riding` for its row, hands it to the store with the write, and says by
 `written` that it went through. An act that wrote nothing, or was refused, has its row written by itself when
 it is over.
 """
@@ -48,7 +48,7 @@ _acting: ContextVar[Acting | None] = ContextVar("everstep_acting", default=None)
 async def audited(
     services: Services, act: str, by: Act, doing: Awaitable[T], run_id: str | None = None, about: str = ""
 ) -> T:
-    """Let somebody do something, and see to it that the audit log has a row of it: done, or refused and why.
+    """Do something, and see to it that the audit log has a row of it: done, or refused and why.
 
     Where no name is given, or the store keeps no audit log, it is just done.
     """
@@ -73,7 +73,7 @@ async def audited(
 async def note_refused(
     services: Services, act: str, by: Act, error: EverstepError, run_id: str | None = None
 ) -> None:
-    """Note that somebody was refused something before it began, such as for want of the role."""
+    """Note that an act was refused before it began, such as for want of the role."""
     row = audit_row(services, act, by, run_id)
     if row is not None:
         await _note_refusal(services, row, error)
@@ -86,7 +86,7 @@ async def _note_refusal(services: Services, row: AuditRow, error: EverstepError)
     try:
         await audit_store(services.store).note_audit(msgspec.structs.replace(row, **told))
     except StoreError as missed:  # the caller is to hear of the first error
-        log.warning("the audit log lacks that %r was refused %s: %s", row.by, row.act, missed)
+        log.warning("refusal not in the audit log: %s by %r: %s", row.act, row.by, missed)
 
 
 def audit_row(
@@ -97,7 +97,7 @@ def audit_row(
     about: str = "",
     store: CheckpointStore | None = None,
 ) -> AuditRow | None:
-    """Return a row that says who does something; none if nobody is named, or there is no audit log.
+    """Return a row that says who does something; none without a name, or without an audit log.
 
     A run may be named by an address inside it; where it is named by a token, the row does not say so.
     """
