@@ -13,7 +13,7 @@ from everstep.model.acts import AuditOutcome, AuditRow, Known
 from everstep.model.durations import time_of
 from everstep.model.shapes import Count, Instant
 from everstep.ports.audit import AuditFilter
-from everstep.runtime.audit.acting import audit_store
+from everstep.runtime.operations.acting import audit_store
 from everstep.runtime.services import Services
 
 When = str | datetime

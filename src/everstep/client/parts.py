@@ -23,9 +23,9 @@ from everstep.runtime.services import Services
 if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
     from everstep.model.acts import Act
-    from everstep.runtime.audit.acting import audited
+    from everstep.runtime.operations.acting import audited
 else:
-    audited = on_demand("everstep.runtime.audit.acting:audited")
+    audited = on_demand("everstep.runtime.operations.acting:audited")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
 
 

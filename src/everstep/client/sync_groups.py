@@ -248,7 +248,7 @@ class SyncFleetCalls:
     ) -> list[AuditInfo]:
         """Say who did what, the newest acts last: of one run, by one name, of one kind, in some time.
 
-        An act is there if it was done or refused by somebody with a name. `since` and `until` are times, or
+        An act with a name is there, done or refused. `since` and `until` are times, or
         text such as `-7d`. With `after` the first acts behind that number, so that all can be read page by
         page: `after=0`, then the number of the last. Acts on runs that were removed are there, too.
         """

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.runtime.at_rest import RestingRuns
-    from everstep.runtime.audit.acting import concerning, riding, written
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import attach
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
+    from everstep.runtime.operations.acting import concerning, riding, written
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import RunReader
     from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
@@ -68,9 +68,9 @@ else:
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
-    concerning = on_demand("everstep.runtime.audit.acting:concerning")
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    concerning = on_demand("everstep.runtime.operations.acting:concerning")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")

@@ -16,7 +16,7 @@ from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunRow
 from everstep.runtime.after_run import note_act, retaining_store
-from everstep.runtime.audit.acting import riding, told, written
+from everstep.runtime.operations.acting import riding, told, written
 from everstep.runtime.retention.collect import Collected, Collector
 from everstep.runtime.retention.erase import Erased, erase, erased_line
 from everstep.runtime.retention.summaries import RemovedRun

@@ -28,7 +28,6 @@ from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
 from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.audit.acting import audit_row, note_one, one_more, riding, told, written
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.import_run import restoring_store
@@ -40,6 +39,7 @@ from everstep.runtime.bundles.read_run import (
     family,
     read_whole,
 )
+from everstep.runtime.operations.acting import audit_row, note_one, one_more, riding, told, written
 from everstep.runtime.retention.erase import IMPORT, imported_runs
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id

@@ -27,13 +27,13 @@ from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.after_run import note_act
-from everstep.runtime.audit.acting import one_more, riding, written
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.read_run import ChainReader
 from everstep.runtime.bundles.redaction import GivenBack, give_back
 from everstep.runtime.bundles.untrusted import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
+from everstep.runtime.operations.acting import one_more, riding, written
 from everstep.runtime.retention.erase import IMPORT
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.services import Services

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
-    from everstep.runtime.audit.acting import riding, written
     from everstep.runtime.drive.external_channel import Elsewhere
+    from everstep.runtime.operations.acting import riding, written
     from everstep.runtime.outage.outbox import Outbox
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
     Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
 
 

@@ -34,7 +34,7 @@ from everstep.ports.retention import HeedingStore, TombstoneFilter
 from everstep.ports.store import BelievingStore, RunFilter, RunRow, WaitFilter
 from everstep.runtime.after_run import flow_policy, retaining_store
 from everstep.runtime.at_rest import RestingRuns
-from everstep.runtime.audit.acting import audit_store
+from everstep.runtime.operations.acting import audit_store
 from everstep.runtime.retention.erase import erase_run
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of

@@ -18,8 +18,8 @@ from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.after_run import retaining_store
-from everstep.runtime.audit.acting import riding, told, written
 from everstep.runtime.drive.external_channel import forget_channel
+from everstep.runtime.operations.acting import riding, told, written
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.reader import RunReader
 from everstep.runtime.retention.references import names_of

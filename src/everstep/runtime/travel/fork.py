@@ -34,10 +34,10 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
-    from everstep.runtime.audit.acting import riding, written
+    from everstep.runtime.operations.acting import riding, written
 else:
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 log = logging.getLogger("everstep")
 

@@ -51,12 +51,12 @@ from everstep.runtime.waits.tokens import Tokens, handle_of, hash_of, looks_like
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.audit.acting import audit_row, concerning, riding, written
+    from everstep.runtime.operations.acting import audit_row, concerning, riding, written
 else:
-    audit_row = on_demand("everstep.runtime.audit.acting:audit_row")
-    concerning = on_demand("everstep.runtime.audit.acting:concerning")
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    audit_row = on_demand("everstep.runtime.operations.acting:audit_row")
+    concerning = on_demand("everstep.runtime.operations.acting:concerning")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""

@@ -28,9 +28,9 @@ from everstep.runtime.waits.answers import Answers, open_waits
 from everstep.runtime.waits.tokens import looks_like_token
 
 if TYPE_CHECKING:
-    from everstep.runtime.audit.acting import audited
+    from everstep.runtime.operations.acting import audited
 else:
-    audited = on_demand("everstep.runtime.audit.acting:audited")
+    audited = on_demand("everstep.runtime.operations.acting:audited")
 
 _KEYS = ("checkpoint_id", "token", "wait_id")
 _WHO = ("by", "comment")

@@ -24,10 +24,10 @@ from everstep.runtime.waits.answers import as_json
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.audit.acting import riding, written
+    from everstep.runtime.operations.acting import riding, written
 else:
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 PAGE = 1000
 _ENDED_AS = {Status.FAILED: "failed", Status.ABANDONED: "was abandoned"}

@@ -21,10 +21,10 @@ from everstep.runtime.waits.inbox import checked_name
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.audit.acting import riding, written
+    from everstep.runtime.operations.acting import riding, written
 else:
-    riding = on_demand("everstep.runtime.audit.acting:riding")
-    written = on_demand("everstep.runtime.audit.acting:written")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 LONGEST = timedelta(days=366)
 """How long an event may be kept."""

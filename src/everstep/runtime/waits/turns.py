@@ -32,8 +32,8 @@ from everstep.model.records import RESULT
 from everstep.model.waits import LISTENING, SIGNAL_KIND, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.ports.system import uptime
-from everstep.runtime.audit.acting import first
 from everstep.runtime.inputs import Given, check_same_flow
+from everstep.runtime.operations.acting import first
 from everstep.runtime.outage.outbox import drain
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight

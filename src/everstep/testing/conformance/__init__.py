@@ -28,7 +28,7 @@ from everstep.testing.conformance.adoption import Adoptions  # noqa: E402
 from everstep.testing.conformance.audit import Audits  # noqa: E402
 from everstep.testing.conformance.buckets import BucketConformance  # noqa: E402
 from everstep.testing.conformance.clients import Blobs, Listing, TwoClients  # noqa: E402
-from everstep.testing.conformance.clocks import Clocks  # noqa: E402
+from everstep.testing.conformance.clocks import Clocks, ClockSkew  # noqa: E402
 from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
@@ -49,7 +49,6 @@ from everstep.testing.conformance.retention import (  # noqa: E402
     RetentionRaces,
     Sweeping,
 )
-from everstep.testing.conformance.skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance.waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]

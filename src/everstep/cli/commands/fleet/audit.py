@@ -26,7 +26,7 @@ SPARE = ("comment", "about")
 def audit(run: str | None, store: str | None, as_json: bool, after: str | None, **asked: Any) -> None:
     """Say who did what, the newest last: of all runs, or of one.
 
-    Whatever people and programs with a name do to runs is there, from any program and over HTTP, and so is what was
+    Whatever is done to runs under a name is there, from any program and over HTTP, and so is what was
     refused. It stays when runs are removed; gc --audit-older-than removes it.
 
     \b
