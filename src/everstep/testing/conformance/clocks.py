@@ -1,7 +1,7 @@
 """Clients that were given different times: leases may end early or late, and nothing may be lost by that.
 
-Those of `Clocks` share a clock that is set; those of `ClockSkew` run, and the store on another machine goes by
-its own.
+Those of `Clocks` share a clock that is set; those of `ClockSkew` run, and the store on another machine goes
+by its own.
 """
 
 from __future__ import annotations
