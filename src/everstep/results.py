@@ -4,6 +4,7 @@ Every result is a frozen struct, but for `RunResult` and `RunState`, whose value
 `as_json` gives any of them, and lists and dicts of them, as `--json` shows it.
 """
 
+from everstep.client.audit import AuditInfo
 from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.diff import Diff, Moment, NodeChange
 from everstep.client.documents import as_json
@@ -40,7 +41,7 @@ from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values as ValueCodec
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
-from everstep.model.acts import Act, Known
+from everstep.model.acts import Act, AuditOutcome, Known
 from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, Compatibility
@@ -97,6 +98,8 @@ __all__ = [
     "Act",
     "AfterRestore",
     "ArtifactRef",
+    "AuditInfo",
+    "AuditOutcome",
     "Awaited",
     "BreakerAt",
     "BreakerInfo",

@@ -29,6 +29,7 @@ class TestFiles(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
         )
 
@@ -55,6 +56,7 @@ class TestNetworkFiles(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
             open_at=lambda other: open_store(url, other),
         )

@@ -49,6 +49,7 @@ class Kit:
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 rationed=True,
             ),
             open_at=lambda other: open_store(github_url, other),

@@ -40,6 +40,7 @@ class TestMemory(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 live=True,
             ),
         )

@@ -32,5 +32,6 @@ class TestObjects(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
         )

@@ -28,6 +28,7 @@ class TestPostgres(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 live=True,
             ),
             open_at=lambda other: open_store(postgres_url, other),

@@ -26,6 +26,7 @@ class TestRedis(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 live=True,
             ),
             open_at=lambda other: open_store(redis_url, other),

@@ -38,6 +38,7 @@ class TestS3(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
             ),
             open_at=lambda other: open_store(s3_url, other),
         )

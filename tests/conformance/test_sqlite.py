@@ -25,6 +25,7 @@ class TestSqlite(StoreConformance):
             fences=True,
             has_inbox=True,
             has_events=True,
+            audits=True,
             live=True,
         )
         return StoreKit(lambda: open_store(url, clock), clock, capabilities)

@@ -123,6 +123,8 @@ CASES = [
     said("erase", "erase C3 --yes --as ann"),
     said("gc", "gc --keep-for 30d"),
     said("gc-log", "gc --log"),
+    said("audit", "audit A1"),
+    shown("audit-shown", "audit --act erase"),
     said("run-encrypted", "run shop.py:counter --input n=0 --run-id E1 --store sealed.db", keys=0),
     said("rekey", "rekey --store sealed.db", keys=1),
     said("chat", "chat shop.py:talk --run-id T1", typed="hello\n"),

@@ -78,6 +78,7 @@ CASES = [
     Case("answer-by-token", "answer_by_token", APPROVED, in_path="{token}"),
     Case("deliver", "deliver", {"checkpoint_id": "{checkpoint}"}),
     Case("pin", "pin_run", {"reason": "the audit", "by": "ann"}, in_path="A1"),
+    Case("audit", "read_audit", query="?act=pin&by=ann"),
     Case("unpin", "unpin_run", in_path="A1"),
     Case("ack", "acknowledge_run", in_path="A1"),
     Case("start-another", "start_run", {"flow": "order", "inputs": SKUS, "run_id": "A2"}, 202),

@@ -77,6 +77,7 @@ COMMANDS = {
     "migrate": Lazy("commands.travel.compat", "migrate", "Take a run over to another version of its flow."),
     "explain": Lazy("commands.travel.explain", "explain", "Say what a resume would do, before it does."),
     "cancel": Lazy("commands.runs.cancel", "cancel", "Cancel a run."),
+    "audit": Lazy("commands.fleet.audit", "audit", "Say who did what, to which run and when."),
     "serve": Lazy("commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
     "token": Lazy("commands.fleet.token", "token", "Make and list the tokens that a service knows."),
     "doctor": Lazy("commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."),
@@ -106,7 +107,7 @@ MEANT = {
     **dict.fromkeys(("upgrade", "adopt"), "migrate"),
     **dict.fromkeys(("plan", "preview", "why"), "explain"),
     "rerun": "replay",
-    **dict.fromkeys(("fsck", "audit", "integrity"), "verify"),
+    **dict.fromkeys(("fsck", "integrity"), "verify"),
     "branch": "fork",
     **dict.fromkeys(("backup", "dump", "bundle", "pack", "save"), "export"),
     **dict.fromkeys(("restore", "load", "unpack"), "import"),
@@ -123,6 +124,7 @@ MEANT = {
     **dict.fromkeys(("health", "ping", "diagnose"), "doctor"),
     **dict.fromkeys(("rotate", "encrypt", "reencrypt"), "rekey"),
     **dict.fromkeys(("tokens", "login", "role", "roles"), "token"),
+    **dict.fromkeys(("who", "acts", "trail"), "audit"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from copy import copy
 from datetime import timedelta
@@ -44,7 +44,7 @@ from everstep.model.retention import KEEP_ALL, Retention, checked_retention
 from everstep.model.waits import UNSAID, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import RunFilter, Traits, WaitFilter
+from everstep.ports.store import RunFilter, RunRow, Traits, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import (
     DEFAULT_URL,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.operations.find import find
     from everstep.runtime.outage.outbox import waits_here
+    from everstep.runtime.outcome import Outcome
     from everstep.runtime.reader import current_channel, gone_on
     from everstep.runtime.retention.collect import Collector
     from everstep.runtime.travel.explain import Explanation, explain
@@ -321,8 +322,11 @@ class AsyncHost:
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
-        return self._parts.result(await self._runs.run(flow, given, run_id, wait=wait))
+        act = act_of(by, comment)
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act)
+        doing = self._runs.run(flow, given, run_id, wait=wait)
+        outcome = await (doing if act is None else self._parts.audited("run", act, doing, run_id))
+        return self._parts.result(outcome)
 
     async def stream(
         self,
@@ -379,8 +383,11 @@ class AsyncHost:
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
-        return self._parts.info(await self._runs.start(flow, given, run_id))
+        act = act_of(by, comment)
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act)
+        doing = self._runs.start(flow, given, run_id)
+        row = await (doing if act is None else self._parts.audited("start", act, doing, run_id))
+        return self._parts.info(row)
 
     async def resume(
         self,
@@ -402,14 +409,21 @@ class AsyncHost:
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
         fork; the result's `fallback` says which, and what may be done twice.
         """
+        act = act_of(by, comment)
+        go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
+        doing = self._go_on(run_id, partial(go_on, wait=wait, is_patient=not at_once, act=act), flow, start)
+        outcome = await (doing if act is None else self._parts.audited("resume", act, doing, run_id))
+        return self._parts.result(outcome)
+
+    async def _go_on(
+        self, run_id: str, go_on: Callable[..., Awaitable[Outcome]], flow: Flow, start: str | None
+    ) -> Outcome:
         run_id, at, _ = await addressed(self._runs.reader, run_id)
         if at is not None:
             row, sequence = await self._runs.reader.find(run_id, at)
             if sequence != row.checkpoints:
                 raise gone_on(row, sequence)
-        go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
-        how: dict[str, Any] = {"wait": wait, "is_patient": not at_once, "act": act_of(by, comment)}
-        return self._parts.result(await go_on(run_id, flow, start, **how))
+        return await go_on(run_id, flow, start)
 
     def worker(
         self,
@@ -562,7 +576,9 @@ class AsyncHost:
         An answer of the wrong shape is refused and uses nothing up; so is a second one, and one that JSON
         would change without being asked to. Only a timer goes on without one.
         """
-        return self._parts.wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
+        act = act_of(by, comment)
+        doing = self._answers.answer(token_or_id, answer, act)
+        return self._parts.wait(await (doing if act is None else self._parts.audited("answer", act, doing)))
 
     @overload
     async def send(
@@ -627,10 +643,16 @@ class AsyncHost:
         act = act_of(by, comment)
         if drive is not None:
             said = Said(run_id, name, value, id, act)
-            return self._parts.result(await Turns(self._services, self._runs).take(said, drive, inputs))
+            turn = Turns(self._services, self._runs).take(said, drive, inputs)
+            return self._parts.result(
+                await (turn if act is None else self._parts.audited("send", act, turn, run_id, name))
+            )
         if inputs is not None:
             raise BadRequest("inputs start a run that is driven.", fix="Give its flow: drive=flow.")
-        signal_id, is_new = await self._inboxes.send(run_id, name, value, signal_id=id, act=act)
+        doing = self._inboxes.send(run_id, name, value, signal_id=id, act=act)
+        if act is not None:
+            doing = self._parts.audited("send", act, doing, run_id, name)
+        signal_id, is_new = await doing
         return SentSignal(run_id=run_id, name=name, id=signal_id, is_new=is_new)
 
     async def publish(
@@ -650,7 +672,10 @@ class AsyncHost:
         """
         act = act_of(by, comment)
         how: dict[str, Any] = {"event_id": id, "keep": keep, "act": act}
-        event_id, settled = await publish(self._services, self._runs.keeper, name, value, **how)
+        doing = publish(self._services, self._runs.keeper, name, value, **how)
+        event_id, settled = await (
+            doing if act is None else self._parts.audited("publish", act, doing, about=name)
+        )
         return PublishedEvent(name=name, id=event_id, settled=settled)
 
     async def inbox(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[SignalInfo]:
@@ -689,7 +714,9 @@ class AsyncHost:
 
     async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
-        return await self._runs.cancel(run_id, act_of(by, comment))
+        act = act_of(by, comment)
+        doing = self._runs.cancel(run_id, act)
+        return await (doing if act is None else self._parts.audited("cancel", act, doing, run_id))
 
     async def history(
         self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None
@@ -741,14 +768,18 @@ class AsyncHost:
         With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
         channel may want. A part such as A17@3/rag is forked with its run; `state` then names what is inside.
         """
-        run_id, at, part = await addressed(self._runs.reader, run_id, at)
-        state = state or {}
-        if part is not None:
-            state = {part.within(name): value for name, value in state.items()}
-        edits = Edits(inputs or {}, state, channel or {})
-        how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
-        how["choose_again"] = choose_again
-        return self._parts.info(await fork(self._services, self._runs.reader, run_id, at, edits, **how))
+        act = act_of(by, comment)
+
+        async def make() -> RunRow:
+            name, sequence, part = await addressed(self._runs.reader, run_id, at)
+            values = state or {}
+            if part is not None:
+                values = {part.within(one): value for one, value in values.items()}
+            edits = Edits(inputs or {}, values, channel or {})
+            how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "choose_again": choose_again}
+            return await fork(self._services, self._runs.reader, name, sequence, edits, act=act, **how)
+
+        return self._parts.info(await self._parts.audited("fork", act, make(), run_id))
 
     async def checkpoints(
         self, run_id: str, *, first: int = 1, last: int | None = None

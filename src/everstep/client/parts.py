@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -22,11 +22,15 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
+    from everstep.model.acts import Act
+    from everstep.runtime.operations.acting import audited
 else:
+    audited = on_demand("everstep.runtime.operations.acting:audited")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
 
 
 G = TypeVar("G")
+T = TypeVar("T")
 
 
 class Parts(Struct, frozen=True):
@@ -50,6 +54,14 @@ class Parts(Struct, frozen=True):
         if is_driven and lease is not None and lease.process is not None:
             is_driven = not services.processes.is_gone(lease.process)
         return RunInfo.of(row, is_driven=is_driven)
+
+    async def audited(
+        self, act: str, by: Act | None, doing: Awaitable[T], run_id: str | None = None, about: str = ""
+    ) -> T:
+        """Do something, with a row in the audit log if a name is given; also of what is refused."""
+        if by is None:
+            return await doing
+        return await audited(self.services, act, by, doing, run_id, about)
 
     def wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
         """Return what callers see of a wait, with its token if this host may show it."""

@@ -12,9 +12,11 @@ from everstep.model.waits import UNSAID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
     from typing import Any
 
+    from everstep.client.audit import AuditInfo
     from everstep.client.checkpoint_steps import StepLogInfo
     from everstep.client.diff import Diff
     from everstep.client.guards import BreakerInfo
@@ -251,6 +253,29 @@ class SyncFleetCalls:
             lambda host: host.fleet.reopen(run_id, flow, start=start, by=by, comment=comment)
         )
 
+    def audit(
+        self,
+        run_id: str | None = None,
+        *,
+        by: str | None = None,
+        act: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> list[AuditInfo]:
+        """Say who did what, the newest acts last: of one run, by one name, of one kind, in some time.
+
+        An act with a name is there, done or refused. `since` and `until` are times, or
+        text such as `-7d`. With `after` the first acts behind that number, so that all can be read page by
+        page: `after=0`, then the number of the last. Acts on runs that were removed are there, too.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.audit(
+                run_id, by=by, act=act, since=since, until=until, limit=limit, after=after
+            )
+        )
+
     def breakers(self) -> dict[str, BreakerInfo]:
         """Return the shared breakers of the store that ever changed, by name."""
         return self._lanes.call(lambda host: host.fleet.breakers())
@@ -273,6 +298,7 @@ class SyncRetentionCalls:
         flows: Iterable[Flow] = (),
         dry_run: bool = False,
         shared: bool = False,
+        audit_older_than: Span | None = None,
         on_progress: Callable[[str], object] | None = None,
     ) -> Collected:
         """Remove what the rules say: of every run, or of those that are named; says what went and what not.
@@ -280,7 +306,8 @@ class SyncRetentionCalls:
         A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
         else by `retention`, or the host's. Without names, artifacts that no record names go too, and
         tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
-        `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
+        `dry_run` nothing is removed. Rows of the audit log go only with `audit_older_than`, such as `"365d"`:
+        those of older acts, whichever runs they tell of. `on_progress` is told in words how far it has come.
         """
         return self._lanes.call(
             lambda host: host.retention.gc(
@@ -289,6 +316,7 @@ class SyncRetentionCalls:
                 flows=flows,
                 dry_run=dry_run,
                 shared=shared,
+                audit_older_than=audit_older_than,
                 on_progress=on_progress,
             )
         )
@@ -362,13 +390,16 @@ class SyncTransferCalls:
         force: bool = False,
         flow: Flow | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Exported:
         """Write a run into one file: its records, artifacts, waits and the structure of its flow.
 
         A fork brings the runs along that it comes from. Tokens are left out, and with
         `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
         so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
-        with `force`. Of a part such as A17/rag, the whole run.
+        with `force`. Of a part such as A17/rag, the whole run. The run itself is not changed; `by` and
+        `comment` stand in the audit log.
         """
         return self._lanes.call(
             lambda host: host.transfer.export(
@@ -379,6 +410,8 @@ class SyncTransferCalls:
                 force=force,
                 flow=flow,
                 on_progress=on_progress,
+                by=by,
+                comment=comment,
             )
         )
 

@@ -1,6 +1,7 @@
 """Who did something to a run, and why: what answers, decisions and commands carry."""
 
 import unicodedata
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -42,6 +43,42 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     how: Known = Known.CLAIMED
     sealed: Annotated[bytes, HIDDEN] = b""
     """Where a record is encrypted: SHA-256 of name and comment, which are kept behind the record."""
+
+
+class AuditOutcome(StrEnum):
+    """What came of an act."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One act in the audit log. It has no values and no tokens, and outlives the run that it tells of."""
+
+    audit_id: str
+    """Made by who acts: a row that is written twice, for the reply was lost, is one row."""
+    act: str
+    """What was done, by the name of the call: `cancel`, `answer`."""
+    by: str
+    run_id: str | None = None
+    about: str = ""
+    """What besides the run it was done to: the id of a wait, the name of a breaker or an event."""
+    how: Known = Known.CLAIMED
+    comment: str = ""
+    outcome: AuditOutcome = AuditOutcome.DONE
+    code: str = ""
+    """Of the error with which it was refused."""
+    number: int = 0
+    """Rises with every row; the store says it, and when the act was done."""
+    at: datetime | None = None
+
+    def details(self) -> bytes:
+        """Return as JSON what has no column of its own."""
+        kept = {name: getattr(self, name) for name in _DETAILS}
+        return msgspec.json.encode({name: value for name, value in kept.items() if value})
+
+
+_DETAILS = ("about", "how", "comment", "outcome", "code")
 
 
 def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> Act | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import WaitRow
@@ -83,12 +84,14 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Signals whose values are in the record: they are taken with this put."""
     pairs: bool = False
     """True if it opens or closes a wait for signals: those that are free settle what is open."""
+    audit: AuditRow | None = None
+    """Who does what this put does, for the audit log: written with it if it is accepted."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
         has_rows = self.waits or self.closed or self.adopts is not None or self.taken
-        return self.status is None and self.admission is None and not has_rows
+        return self.status is None and self.admission is None and self.audit is None and not has_rows
 
 
 class Verdict(StrEnum):

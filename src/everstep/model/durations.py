@@ -99,6 +99,24 @@ def spell(span: timedelta) -> str:
     return sign + " ".join(parts) if parts else "0s"
 
 
+def time_of(value: object, now: datetime, what: str = "the time") -> datetime:
+    """Read a time as people write it: `-2d` for so long ago, `2026-01-31`, `now`, or any moment."""
+    text = value.strip() if isinstance(value, str) else ""
+    if text.lower() == "now":
+        return now
+    try:
+        if text.startswith("-"):
+            return now - span_of(text[1:])
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        return moment_of(value, what)
+    except (BadRequest, InvalidDelay, ValueError, OverflowError):
+        raise BadRequest(
+            f"{what} is {_short(value)}, which is no time.",
+            fix="Write -2d or -90m for so long ago, 2026-01-31, 2026-01-31T09:00:00Z, or now.",
+        ) from None
+
+
 def moment_of(value: object, what: str = "until") -> datetime:
     """Read a moment as UTC: an aware `datetime`, or ISO 8601 text with an offset or Z."""
     moment = value

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from everstep.errors import BadRequest
+from everstep.model.acts import AuditRow
 
 MOST_FIELDS: Final = 100
 """So many fields with text, a number or a bool an event may have: all of them can be matched."""
@@ -156,13 +157,15 @@ class EventStore(Protocol):
     compare-and-set, and no node of a run has the same event twice: to look again is harmless.
     """
 
-    async def keep_event(self, event: EventRow) -> list[str]:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> list[str]:
         """Keep an event as long as it says, once, and return the shapes of open waits for its name."""
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         """Return which events the nodes of a run had, in order."""
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
         """Settle open waits that listen for one of these topics, and return how many.
 
         At least one if there is any, and at most as many as suit the store: it is called until there is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from everstep.model.acts import AuditRow
 from everstep.model.waits import MOST_UNTAKEN, Sending, SignalRow
 from everstep.ports.store import RecodedSignal
 
@@ -17,7 +18,9 @@ class InboxStore(Protocol):
     settles that, in the act that brings the two together: this one, or the put that opens the wait.
     """
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
         """Number a signal and put it into a run's inbox, as `engine.settling` says; it needs no lease.
 
         No more than `most` wait there. The number, and when it was sent, are the store's to say.

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from everstep.errors import StoreError
+from everstep.model.acts import AuditRow
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.events import HadEvent
@@ -41,6 +42,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Its signals by their numbers, those that were taken too."""
     had: tuple[HadEvent, ...] = ()
     """Which events its nodes had: none has one twice, wherever the run goes on."""
+    audit: AuditRow | None = None
+    """Who brings it, for the audit log of the store that it comes to."""
 
     @property
     def head(self) -> StoredRecord:

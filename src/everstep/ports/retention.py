@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from everstep.model.acts import AuditRow
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 
 SHARED_MARK = b"The artifacts of several stores of everstep may be kept here.\n"
@@ -30,7 +31,15 @@ class RetainingStore(Protocol):
     `RunRow.pinned` tells whether a run is pinned, and `RunFilter.pinned` lists those that are.
     """
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
         """Remove a run with its records, waits, tokens and stop requests, and leave a tombstone.
 
         Only while its newest record has the sequence `head`, no lease of it holds by the store's clock, no
@@ -51,7 +60,7 @@ class RetainingStore(Protocol):
     async def forget(self, run_ids: Sequence[str]) -> int:
         """Remove tombstones, so that their ids are free again, and return how many were there."""
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
         """Keep a run from being erased or trimmed until it is unpinned, which is a pin without a reason.
 
         False if there is no such run. A pin that is there already gets the new reason.

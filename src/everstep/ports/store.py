@@ -11,6 +11,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import msgspec
 
 from everstep.errors import RunNotFound
+from everstep.model.acts import AuditRow
 from everstep.model.commits import (
     Admission,
     Adoption,
@@ -165,6 +166,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is an `EventStore`: waits can be for events."""
     fences: bool = False
     """It is a `FencingStore`: owners from before it was restored can be kept from writing."""
+    audits: bool = False
+    """It is an `AuditStore`: who does what to runs is kept with what they do."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 
@@ -232,8 +235,13 @@ class CheckpointStore(Protocol):
         Only those of runs of this flow, by their hashes; one that became known later is newer, and left out.
         """
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
-        """Ask the run's owner to stop, with a note on who wants it; false if the run has ended."""
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
+        """Ask the run's owner to stop, with a note on who wants it; false if the run has ended.
+
+        Only a store that declares `audits` is given an `audit`, here and wherever else one is taken.
+        """
 
     async def stop_note(self, run_id: str) -> bytes | None:
         """Return the note of the newest stop request that was not handled yet."""
@@ -256,6 +264,7 @@ class CheckpointStore(Protocol):
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer, once. Returns whether this did it, and the wait as it is now.
 
@@ -268,7 +277,9 @@ class CheckpointStore(Protocol):
     async def fire(self, run_id: str) -> list[WaitRow]:
         """Settle what is due of a run's waits by the store's own scheduler, and return all settled ones."""
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
         """Change an open wait and return it; one that is not open is returned as it is."""
 
     async def claim_due(
@@ -332,7 +343,7 @@ class CheckpointStore(Protocol):
     async def run_at(self, checkpoint_id: str) -> str | None:
         """Return the run whose newest record this is, if it can still go on. It may have to look for long."""
 
-    async def ack(self, run_id: str) -> None:
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
         """Note that a run's result was taken, so that retention may apply."""
 
     async def close(self) -> None: ...

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
+    from everstep.runtime.operations.acting import concerning, riding, written
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import RunReader
     from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
@@ -69,6 +70,9 @@ else:
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
+    concerning = on_demand("everstep.runtime.operations.acting:concerning")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
@@ -247,6 +251,8 @@ class Runs:
         act: Act | None,
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
+        if act is not None:
+            concerning(act, row.run_id)
         if _is_over(row, start, reopens=reopens):
             return await self.reader.recorded(row)
         return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
@@ -287,11 +293,17 @@ class Runs:
                 fix=f"To cancel the whole run: everstep cancel {run_id.partition('/')[0]}",
             )
         row = check_still_here(await self.reader.row(run_id))
-        note = close_act(self._services.codecs, run_id, act) if act is not None else None
+        note, audit, row_of = None, None, {}
+        if act is not None:
+            note, audit = close_act(self._services.codecs, run_id, act), riding(act, run_id)
+        if audit is not None:
+            row_of["audit"] = audit
         if row.status.is_final or not await self._services.store.request_stop(
-            run_id, StopRequest.CANCEL, note
+            run_id, StopRequest.CANCEL, note, **row_of
         ):
             return (await self.reader.row(run_id)).status
+        if audit is not None:
+            written(audit)
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
+from everstep.client.audit import AuditQuery
 from everstep.client.queries import RUN_ID as RUN_ID
 from everstep.client.queries import RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
@@ -39,6 +40,8 @@ MOST = 1000
 
 RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
+AUDIT = queries_of(AuditQuery, MOST)
+"""What `GET /audit` may be asked."""
 WAIT_STATUSES = [status.value for status in WaitStatus]
 
 

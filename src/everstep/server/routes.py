@@ -10,8 +10,20 @@ from everstep.client.views import PublishedEvent, RunInfo, SentSignal, WaitInfo
 from everstep.results import Erased
 from everstep.server import shapes
 from everstep.server.access.roles import Reach, Role
-from everstep.server.api import breakers, delivery, events, inbox, keeping, looking, monitoring, runs, waits
+from everstep.server.api import (
+    audit,
+    breakers,
+    delivery,
+    events,
+    inbox,
+    keeping,
+    looking,
+    monitoring,
+    runs,
+    waits,
+)
 from everstep.server.checks import (
+    AUDIT,
     CHECKPOINT,
     EVENT_ID,
     MOST,
@@ -84,6 +96,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=runs.untaken,
         query=(_LIMIT,),
         answers={200: _json("Runs.", shapes.UntakenRuns)},
+    ),
+    Endpoint(
+        method="GET",
+        path="/audit",
+        name="read_audit",
+        role=Role.ADMIN,
+        reach=Reach.STORE,
+        summary="Say who did what to runs, the newest acts last, or those behind a number.",
+        handler=audit.listing,
+        query=AUDIT,
+        answers={200: _json("Acts.", shapes.AuditLog)},
     ),
     Endpoint(
         method="GET",

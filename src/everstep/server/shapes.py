@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
+from everstep.client.audit import AuditInfo
 from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
@@ -63,6 +64,14 @@ class Breakers(Struct, frozen=True, kw_only=True):
     """Breakers by name."""
 
     breakers: dict[str, BreakerInfo]
+
+
+class AuditLog(Struct, frozen=True, kw_only=True):
+    """A page of the audit log."""
+
+    audit: list[AuditInfo]
+    next: Count | None
+    """The number of the last act, to go on from with `after`."""
 
 
 class Waits(Struct, frozen=True, kw_only=True):

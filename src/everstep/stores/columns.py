@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from everstep.errors import StateCorrupted, ValueNotStorable
+from everstep.model.acts import AuditRow
 from everstep.model.leases import Process, WorkerRow
 from everstep.model.removal import Removal
 from everstep.model.shapes import understood
@@ -49,6 +50,18 @@ def read_removal(said: bytes) -> Removal:
         return msgspec.json.decode(said, type=understood(Removal))
     except (msgspec.DecodeError, TypeError) as error:
         raise StateCorrupted(f"the log of what went was altered: {error}.") from error
+
+
+def read_audit(
+    number: int, audit_id: str, at: int, act: str, by: str | None, run_id: str | None, details: bytes
+) -> AuditRow:
+    """Read a row of the audit log."""
+    columns = {"number": number, "audit_id": audit_id, "act": act, "by": by, "run_id": run_id}
+    try:
+        told = {**columns, "at": to_time(at), **msgspec.json.decode(details)}
+        return msgspec.convert(told, understood(AuditRow))
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"row {number} of the audit log was altered: {error}.") from error
 
 
 def check_run(run: WholeRun, most: int, place: str, at_once: int | None = None) -> None:

@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
+from everstep.model.acts import AuditRow
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.events import EventRow, EventStore, HadEvent
 from everstep.ports.inbox import InboxStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
@@ -66,6 +68,11 @@ class Points(Protocol):
 
 class Crashed(Exception):
     """Stands in for the death of the process where a test has only one."""
+
+
+def _told(audit: AuditRow | None) -> dict[str, Any]:
+    """Return who acts as a store is told it: one that keeps no audit log takes nothing of the kind."""
+    return {} if audit is None else {"audit": audit}
 
 
 def die(point: str) -> NoReturn:
@@ -245,9 +252,11 @@ class KillingStore:
         with self._killer.write("release_lease"):
             await self._store.release_lease(lease)
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
         with self._killer.write("request_stop"):
-            return await self._store.request_stop(run_id, wanted, note)
+            return await self._store.request_stop(run_id, wanted, note, **_told(audit))
 
     async def settle(
         self,
@@ -258,15 +267,24 @@ class KillingStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._killer.write("settle"):
             return await self._store.settle(
-                wait_id, by=by, answer=answer, token_hash=token_hash, at=at, details=details
+                wait_id,
+                by=by,
+                answer=answer,
+                token_hash=token_hash,
+                at=at,
+                details=details,
+                **_told(audit),
             )
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
         with self._killer.write("send"):
-            return await cast("InboxStore", self._store).send(run_id, signal, most=most)
+            return await cast("InboxStore", self._store).send(run_id, signal, most=most, **_told(audit))
 
     async def inbox(
         self,
@@ -287,24 +305,28 @@ class KillingStore:
         with self._killer.write("recode"):
             return await cast("InboxStore", self._store).recode_signals(run_id, signals)
 
-    async def keep_event(self, event: EventRow) -> list[str]:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> list[str]:
         with self._killer.write("keep_event"):
-            return await cast("EventStore", self._store).keep_event(event)
+            return await cast("EventStore", self._store).keep_event(event, **_told(audit))
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         return await cast("EventStore", self._store).had_events(run_id)
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
         with self._killer.write("settle_event"):
-            return await cast("EventStore", self._store).settle_event(event, topics)
+            return await cast("EventStore", self._store).settle_event(event, topics, **_told(audit))
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._killer.write("fire"):
             return await self._store.fire(run_id)
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
         with self._killer.write("change_wait"):
-            return await self._store.change_wait(wait_id, change)
+            return await self._store.change_wait(wait_id, change, **_told(audit))
 
     async def claim_due(
         self,
@@ -349,9 +371,20 @@ class KillingStore:
     async def leased(self, owners: Collection[str] | None = None) -> list[RunRow]:
         return await self._store.leased(owners)
 
-    async def ack(self, run_id: str) -> None:
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
         with self._killer.write("ack"):
-            await self._store.ack(run_id)
+            await self._store.ack(run_id, **_told(audit))
+
+    async def note_audit(self, row: AuditRow) -> None:
+        with self._killer.write("note_audit"):
+            await cast("AuditStore", self._store).note_audit(row)
+
+    async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        return await cast("AuditStore", self._store).audit(wanted)
+
+    async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
+        with self._killer.write("forget_audit"):
+            return await cast("AuditStore", self._store).forget_audit(before=before, limit=limit)
 
     async def trim(self, run_id: str, *, before: int) -> int:
         with self._killer.write("trim"):
@@ -362,9 +395,18 @@ class KillingStore:
         with self._killer.write("recode"):
             return await self._store.recode(run_id, records, waits)
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
         with self._killer.write("erase"):
-            return await self._retaining.erase(run_id, head=head, reason=reason, summary=summary)
+            erase = self._retaining.erase
+            return await erase(run_id, head=head, reason=reason, summary=summary, **_told(audit))
 
     async def restore(self, run: WholeRun) -> Restored:
         assert isinstance(self._store, RestoringStore)
@@ -381,9 +423,9 @@ class KillingStore:
         with self._killer.write("forget"):
             return await self._retaining.forget(run_ids)
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
         with self._killer.write("pin"):
-            return await self._retaining.pin(run_id, reason)
+            return await self._retaining.pin(run_id, reason, **_told(audit))
 
     async def note(self, removal: Removal) -> None:
         with self._killer.write("note"):

@@ -26,7 +26,9 @@ ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 GROUPS = {
     "debug": {"bisect", "diff", "logs", "nodes", "recall", "replay", "steps"},
-    "fleet": {"untaken", "breakers", "counts", "reopen", "reset_breaker", "workers"},
+    "fleet": {
+        *("audit", "breakers", "counts", "metrics", "reopen", "reset_breaker", "untaken", "workers"),
+    },
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"after_restore", "doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},
     "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},

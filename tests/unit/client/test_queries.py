@@ -7,10 +7,14 @@ import inspect
 import click
 
 from everstep import AsyncHost
+from everstep.cli.commands.fleet.audit import audit
 from everstep.cli.commands.runs.list import runs
+from everstep.client.audit import AuditQuery
+from everstep.client.groups.fleet import FleetCalls
 from everstep.client.queries import RunsQuery, parameters_of
 from everstep.server.routes import ENDPOINTS
 
+ASKED = {one.name: one.default for one in parameters_of(AuditQuery)}
 KNOWN = {one.name: one.default for one in parameters_of(RunsQuery)}
 
 
@@ -31,4 +35,14 @@ def test_http_takes_what_the_query_says() -> None:
     [endpoint] = [e for e in ENDPOINTS if e.name == "list_runs"]
     assert [(q.name, q.description) for q in endpoint.query] == [
         (one.name, one.description) for one in parameters_of(RunsQuery)
+    ]
+
+
+def test_the_audit_log_is_asked_for_in_the_same_words_everywhere() -> None:
+    taken = inspect.signature(FleetCalls.audit).parameters
+    assert {name: p.default for name, p in taken.items() if name != "self"} == ASKED
+    assert {p.name for p in audit.params} >= ASKED.keys() - {"run_id"}
+    [endpoint] = [e for e in ENDPOINTS if e.name == "read_audit"]
+    assert [(q.name, q.description) for q in endpoint.query] == [
+        (one.name, one.description) for one in parameters_of(AuditQuery)
     ]

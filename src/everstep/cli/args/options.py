@@ -344,7 +344,7 @@ def query_options(parameters: Sequence[Parameter], **defaults: Any) -> Callable[
     return add
 
 
-_METAVARS = {"where": "QUERY"}
+_METAVARS = {"where": "QUERY", "since": "TIME", "until": "TIME", "act": "ACT", "after": "N"}
 
 
 def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
@@ -354,5 +354,5 @@ def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
     if isinstance(default, int):
         number = click.IntRange(min=one.least)
         return click.option(name, type=number, default=default, show_default=True, help=one.description)
-    metavar = "RUN" if one.pattern else "STATUS" if one.choices else _METAVARS.get(one.name, "NAME")
+    metavar = _METAVARS.get(one.name) or ("RUN" if one.pattern else "STATUS" if one.choices else "NAME")
     return click.option(name, metavar=metavar, help=one.description)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from everstep.client.audit import AuditInfo, read_audit
 from everstep.client.guards import BreakerInfo
 from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
 from everstep.on_demand import on_demand
-from everstep.ports.store import Counts
+from everstep.ports.store import Counts, RunRow
 from everstep.runtime.addresses import in_run
 from everstep.runtime.operations.untaken import Untaken, due, untaken
 
@@ -75,8 +77,36 @@ class FleetCalls:
 
         With `start` it begins at that node, whatever was due, also if it has ended otherwise.
         """
-        run_id, _ = await in_run(self._runs.reader, run_id)
-        return self._parts.info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
+        act = act_of(by, comment)
+
+        async def let_go_on() -> RunRow:
+            name, _ = await in_run(self._runs.reader, run_id)
+            return await self._runs.reopen(name, flow, start, act=act)
+
+        return self._parts.info(await self._parts.audited("reopen", act, let_go_on(), run_id))
+
+    async def audit(
+        self,
+        run_id: str | None = None,
+        *,
+        by: str | None = None,
+        act: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> list[AuditInfo]:
+        """Say who did what, the newest acts last: of one run, by one name, of one kind, in some time.
+
+        An act with a name is there, done or refused. `since` and `until` are times, or
+        text such as `-7d`. With `after` the first acts behind that number, so that all can be read page by
+        page: `after=0`, then the number of the last. Acts on runs that were removed are there, too.
+        """
+        check_limit(limit)
+        if run_id is not None:
+            run_id = run_id.partition("/")[0]
+        narrowed: dict[str, Any] = {"run_id": run_id, "by": by, "act": act, "since": since, "until": until}
+        return await read_audit(self._services, limit=limit, after=after, **narrowed)
 
     async def breakers(self) -> dict[str, BreakerInfo]:
         """Return the shared breakers of the store that ever changed, by name."""
@@ -86,4 +116,6 @@ class FleetCalls:
         self, name: str, *, by: str | None = None, comment: str | None = None
     ) -> BreakerInfo:
         """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
-        return BreakerInfo.of(name, await self._runs.shared.reset(name, act_of(by, comment)))
+        act = act_of(by, comment)
+        doing = self._runs.shared.reset(name, act)
+        return BreakerInfo.of(name, await self._parts.audited("reset_breaker", act, doing, about=name))

@@ -9,11 +9,14 @@ from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunInfo
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
-from everstep.model.acts import act_of, with_act
+from everstep.model.acts import Act, act_of, with_act
+from everstep.model.durations import Span, span_of
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
+from everstep.ports.store import RunRow
 from everstep.runtime.after_run import note_act, retaining_store
+from everstep.runtime.operations.acting import riding, told, written
 from everstep.runtime.retention.collect import Collected, Collector
 from everstep.runtime.retention.erase import Erased, erase, erased_line
 from everstep.runtime.retention.summaries import RemovedRun
@@ -36,6 +39,7 @@ class RetentionCalls:
         flows: Iterable[Flow] = (),
         dry_run: bool = False,
         shared: bool = False,
+        audit_older_than: Span | None = None,
         on_progress: Callable[[str], object] | None = None,
     ) -> Collected:
         """Remove what the rules say: of every run, or of those that are named; says what went and what not.
@@ -43,7 +47,8 @@ class RetentionCalls:
         A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
         else by `retention`, or the host's. Without names, artifacts that no record names go too, and
         tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
-        `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
+        `dry_run` nothing is removed. Rows of the audit log go only with `audit_older_than`, such as `"365d"`:
+        those of older acts, whichever runs they tell of. `on_progress` is told in words how far it has come.
         """
         for run_id in run_ids:
             await self._runs.row(run_id)
@@ -57,7 +62,8 @@ class RetentionCalls:
             dry_run=dry_run,
             say=on_progress,
         )
-        return await collector.everything(run_ids, shared=shared)
+        found = await collector.everything(run_ids, shared=shared)
+        return found if audit_older_than is None else await collector.audit(span_of(audit_older_than))
 
     async def pin(
         self,
@@ -70,20 +76,23 @@ class RetentionCalls:
         """Keep a run whole until it is unpinned, whatever retention says."""
         if not isinstance(reason, str) or not reason.strip():
             raise BadRequest(f"the reason is {reason!r}.", fix="Say in a few words why the run is kept.")
-        return await self._pin(run_id, with_act(reason, act_of(by, comment)))
+        act = act_of(by, comment)
+        return await self._parts.audited("pin", act, self._pin(run_id, with_act(reason, act), act), run_id)
 
     async def unpin(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
         """Let retention apply to a run again; who wants that stands in the log of what went."""
         act = act_of(by, comment)
-        info = await self._pin(run_id, None)
+        info = await self._parts.audited("unpin", act, self._pin(run_id, None, act), run_id)
         if act is not None:
             await note_act(self._services, "unpin", info.run_id, info.flow, act)
         return info
 
-    async def _pin(self, run_id: str, reason: str | None) -> RunInfo:
+    async def _pin(self, run_id: str, reason: str | None, act: Act | None) -> RunInfo:
         store = retaining_store(self._services)
-        if not await store.pin(check_run_id(run_id), reason):
+        audit = riding(act, run_id) if act is not None else None
+        if not await store.pin(check_run_id(run_id), reason, **told(audit)):
             raise await missing_run(self._services.store, run_id)
+        written(audit)
         return self._parts.info(await self._runs.row(run_id))
 
     async def ack(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
@@ -91,17 +100,24 @@ class RetentionCalls:
 
         Only the first time counts. Who took it stands in the log of what went.
         """
+        act = act_of(by, comment)
+        row = await self._parts.audited("ack", act, self._ack(run_id, act), run_id)
+        if act is not None and row.acked_at is None:
+            await note_act(self._services, "ack", row.run_id, row.flow_id, act)
+        return self._parts.info(await self._runs.row(row.run_id))
+
+    async def _ack(self, run_id: str, act: Act | None) -> RunRow:
+        """Take the result of a run; returns how the run stood before."""
         row = await self._runs.row(check_run_id(run_id))
         if not row.status.is_final:
             raise BadRequest(
                 f"run {run_id!r} is {row.status.value}: it has no result yet.",
                 fix="Acknowledge it when it has ended.",
             )
-        act = act_of(by, comment)
-        await self._services.store.ack(row.run_id)
-        if act is not None and row.acked_at is None:
-            await note_act(self._services, "ack", row.run_id, row.flow_id, act)
-        return self._parts.info(await self._runs.row(row.run_id))
+        audit = riding(act, run_id) if act is not None else None
+        await self._services.store.ack(row.run_id, **told(audit))
+        written(audit)
+        return row
 
     async def erase(
         self,
@@ -116,7 +132,9 @@ class RetentionCalls:
         Nothing is told of it afterwards but that it was there. A run that is not over, that is pinned or that
         a fork goes on from is refused.
         """
-        return await erase(self._services, self._runs, run_id, act_of(by, comment), dry_run=dry_run)
+        act = act_of(by, comment)
+        doing = erase(self._services, self._runs, run_id, act, dry_run=dry_run)
+        return await self._parts.audited("erase", None if dry_run else act, doing, run_id)
 
     async def removed(
         self, *, flow: str | None = None, limit: int = 100, before: str | None = None

@@ -14,7 +14,7 @@ from everstep.client.parts import Parts
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
-from everstep.model.acts import act_of
+from everstep.model.acts import Act, act_of
 from everstep.model.bundles import IMPORTED, LeaveOut
 from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
@@ -45,25 +45,33 @@ class TransferCalls:
         force: bool = False,
         flow: Flow | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Exported:
         """Write a run into one file: its records, artifacts, waits and the structure of its flow.
 
         A fork brings the runs along that it comes from. Tokens are left out, and with
         `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
         so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
-        with `force`. Of a part such as A17/rag, the whole run.
+        with `force`. Of a part such as A17/rag, the whole run. The run itself is not changed; `by` and
+        `comment` stand in the audit log.
         """
-        return await export(
-            self._services,
-            self._runs,
-            (await in_run(self._runs, run_id))[0],
-            Path(path),
-            leave_out=leave_out or LeaveOut(),
-            decrypt=decrypt,
-            force=force,
-            ir=msgspec.json.encode(flow.to_ir()) if flow is not None else None,
-            on_progress=on_progress,
-        )
+
+        async def write() -> Exported:
+            return await export(
+                self._services,
+                self._runs,
+                (await in_run(self._runs, run_id))[0],
+                Path(path),
+                leave_out=leave_out or LeaveOut(),
+                decrypt=decrypt,
+                force=force,
+                ir=msgspec.json.encode(flow.to_ir()) if flow is not None else None,
+                on_progress=on_progress,
+            )
+
+        about = "decrypted" if decrypt else ""
+        return await self._parts.audited("export", act_of(by, comment), write(), run_id, about)
 
     async def import_(
         self,
@@ -83,15 +91,17 @@ class TransferCalls:
         left out, by name: their digests must fit. Done again, it changes nothing. Records are not changed by
         it, so who imports them stands in the log of what went.
         """
-        return await import_bundle(
+        act = act_of(by, comment)
+        doing = import_bundle(
             self._services,
             Path(path),
             values=values or {},
             live=live,
             dry_run=dry_run,
             on_progress=on_progress,
-            act=act_of(by, comment),
+            act=act,
         )
+        return await self._parts.audited("import", None if dry_run else act, doing)
 
     async def was_imported(self, run_id: str) -> bool:
         """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
@@ -120,6 +130,22 @@ class TransferCalls:
         Who copies them stands in the log of the other store, and of what was moved also in this one's.
         """
         act = act_of(by, comment)
+        how: dict[str, Any] = {"flow": flow, "status": status, "move": move, "blobs": blobs, "act": act}
+        doing = self._copy(to, run_ids, on_run=on_run, on_progress=on_progress, **how)
+        return await self._parts.audited("move" if move else "copy", act, doing)
+
+    async def _copy(
+        self,
+        to: str | Opened,
+        run_ids: Sequence[str] | None,
+        *,
+        flow: str | None,
+        status: Status | str | None,
+        move: bool,
+        blobs: str | None,
+        act: Act | None,
+        **told: Any,
+    ) -> list[Copied]:
         opened = to if isinstance(to, Opened) else open_store(to, self._services.clock)
         home = None
         try:
@@ -132,7 +158,6 @@ class TransferCalls:
             wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)
             target = Target(opened.store, opened.blobs, without_secrets(opened.url))
             ids = await chosen(self._services.store, run_ids, wanted)
-            told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
             return await copy_runs(self._services, self._resting, target, ids, move=move, act=act, **told)
         finally:
             if not isinstance(to, Opened):

@@ -17,6 +17,7 @@ class VersionCalls:
     """Runs of a flow that has changed since they began."""
 
     def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._services, self._runs = parts.services, parts.runs.reader
         self._resting = parts.runs.resting
 
@@ -43,4 +44,5 @@ class VersionCalls:
         if dry_run:
             services, reader = await ahead(services, runs.reader, check_run_id(run_id))
             runs = RestingRuns(services, runs.keeper, reader)
-        return await migrate(services, runs, run_id, flow, dry_run=dry_run, act=act)
+        doing = migrate(services, runs, run_id, flow, dry_run=dry_run, act=act)
+        return await self._parts.audited("migrate", None if dry_run else act, doing, run_id)

@@ -30,7 +30,9 @@ class WaitingCalls:
 
         This is what a scheduler of your own calls when a time has come.
         """
-        return self._parts.wait(await self._answers.fire(wait_id, act_of(by, comment)))
+        act = act_of(by, comment)
+        doing = self._answers.fire(wait_id, act)
+        return self._parts.wait(await self._parts.audited("fire", act, doing))
 
     async def settle(
         self,
@@ -47,10 +49,14 @@ class WaitingCalls:
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
         After A17/rag, `step` lies inside it.
         """
-        run_id, part = await in_run(self._runs, run_id)
-        step = step if part is None else part.within(step)
         act = act_of(by, comment)
-        return self._parts.wait(await self._answers.settle(run_id, step, done=done, rerun=rerun, act=act))
+
+        async def settle() -> WaitRow:
+            name, part = await in_run(self._runs, run_id)
+            path = step if part is None else part.within(step)
+            return await self._answers.settle(name, path, done=done, rerun=rerun, act=act)
+
+        return self._parts.wait(await self._parts.audited("settle", act, settle(), run_id))
 
     async def reissue(
         self,
@@ -69,7 +75,8 @@ class WaitingCalls:
         act = act_of(by, comment)
         span = None if ttl is None else span_of(ttl, "ttl")
         config = TokenConfig(ttl=span, single_use=single_use, metadata=metadata)
-        row, token = await self._answers.reissue(wait_id, config)
+        doing = self._answers.reissue(wait_id, config, act)
+        row, token = await self._parts.audited("reissue", act, doing)
         await self._note("reissue", row, act)
         return self._parts.wait(row, token)
 
@@ -78,7 +85,8 @@ class WaitingCalls:
     ) -> None:
         """Make the token of a wait worthless; the wait can still be answered by its id."""
         act = act_of(by, comment)
-        await self._note("revoke", await self._answers.revoke(token_or_id), act)
+        doing = self._answers.revoke(token_or_id, act)
+        await self._note("revoke", await self._parts.audited("revoke", act, doing), act)
 
     async def _note(self, what: str, row: WaitRow, act: Act | None) -> None:
         """Note who let a token die. A token service may be a user's own, so the wait cannot say it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
 from everstep.engine.query.tree import FIELDS, Compare, Every, Kind, Not, Op, Query, Some, Value
-from everstep.errors import BadRequest, InvalidDelay
-from everstep.model.durations import moment_of, span_of
+from everstep.errors import BadRequest
+from everstep.model.durations import time_of
 from everstep.model.enums import Status
 
 LONGEST = 4000
@@ -206,18 +206,10 @@ class _Reader:
         return token.text.lower() == "true"
 
     def _moment(self, token: Token) -> datetime:
-        text = token.text
         try:
-            if text.lower() == "now":
-                return self._now
-            if text.startswith("-"):
-                return self._now - span_of(text[1:])
-            if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-                return datetime.fromisoformat(text).replace(tzinfo=UTC)
-            return moment_of(text, "the time")
-        except (BadRequest, InvalidDelay, ValueError, OverflowError):
-            fix = "Write -2d or -90m for so long ago, 2026-01-31, 2026-01-31T09:00:00Z, or now."
-            self._refuse(f"{text!r} is no time", token, fix)
+            return time_of(token.text, self._now)
+        except BadRequest as error:
+            self._refuse(f"{token.text!r} is no time", token, error.fix)
 
     # -- tokens -------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from everstep.runtime.bundles.read_run import (
     family,
     read_whole,
 )
+from everstep.runtime.operations.acting import audit_row, note_one, one_more, riding, told, written
 from everstep.runtime.retention.erase import IMPORT, imported_runs
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id
@@ -108,11 +109,14 @@ async def copy_runs(
     done: dict[str, Copied] = {}
     for run_id in run_ids:
         done[run_id] = await copying.run(run_id, run_ids)
+        if not move or done[run_id].outcome == "failed":
+            await copying.tell(done[run_id])
         if on_run is not None and (not move or done[run_id].outcome == "failed"):
             on_run(done[run_id])
     for run_id in reversed(run_ids if move else ()):  # forks go before what they were forked from
         if done[run_id].outcome != "failed":
             done[run_id] = await copying.erase(done[run_id])
+            await copying.tell(done[run_id])
             if on_run is not None:
                 on_run(done[run_id])
     return list(done.values())
@@ -131,6 +135,10 @@ class _Copying:
         self._mark = f"{MOVED}{target.shown}"
         self._act = act
         self._done: set[str] = set()
+        self._codes: dict[str, str] = {}
+        """Of the errors with which runs stayed."""
+        self._told: set[str] = set()
+        """Runs whose rows in the audit log are written."""
         self._heads: dict[str, int] = {}
         """The newest record of each run that was compared."""
         self._blobs: set[str] = set()
@@ -152,7 +160,15 @@ class _Copying:
                     await self._carry(ancestor, is_wanted=False)
             return await self._carry(row, is_wanted=True)
         except EverstepError as error:
+            self._codes[run_id] = error.code
             return Copied(run_id=run_id, outcome="failed", problem=str(error))
+
+    async def tell(self, copied: Copied) -> None:
+        """Note for the audit log what became of a run, unless its row went with that it was erased."""
+        run_id, stays = copied.run_id, copied.outcome == "failed" or bool(copied.problem)
+        if run_id not in self._told:
+            refused = self._codes.get(run_id, "") if stays else None
+            await note_one(self._services, self._act, run_id, self._target.shown, refused=refused)
 
     async def _carry(self, row: RunRow, *, is_wanted: bool) -> Copied:
         moves = self._move and is_wanted
@@ -249,7 +265,12 @@ class _Copying:
 
     async def _restore(self, row: RunRow, run: WholeRun) -> Restored:
         try:
-            return await restoring_store(self._target.store).restore(run)
+            act, there = self._act, self._target.store
+            if act is not None:
+                word = "move" if self._move else "copy"
+                audit = audit_row(self._services, word, act, run.row.run_id, store=there)
+                run = msgspec.structs.replace(run, audit=audit)
+            return await restoring_store(there).restore(run)
         except ValueNotStorable:
             if self._lease is None and not row.status.is_final:
                 await self._claim(row)  # it never goes there, so it is not set aside any more
@@ -363,8 +384,15 @@ class _Copying:
             if row is not None and row.checkpoints == head:
                 # Others may take longer to copy than an answer takes to come.
                 await self._catch_up(row, await open_waits(store, copied.run_id))
-            judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=reason)
+            one_more(self._act)
+            audit = riding(self._act, copied.run_id, self._target.shown)
+            erase = cast(RetainingStore, store).erase
+            judged = await erase(copied.run_id, head=head, reason=reason, **told(audit))
+            written(audit, is_done=judged is Erasure.ERASED)
+            if judged is Erasure.ERASED:
+                self._told.add(copied.run_id)
         except EverstepError as error:
+            self._codes[copied.run_id] = error.code
             return replace(copied, outcome="failed", problem=str(error))
         if judged in (Erasure.ERASED, Erasure.GONE):
             return replace(copied, outcome="moved")

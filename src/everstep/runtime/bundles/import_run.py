@@ -33,6 +33,7 @@ from everstep.runtime.bundles.read_run import ChainReader
 from everstep.runtime.bundles.redaction import GivenBack, give_back
 from everstep.runtime.bundles.untrusted import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
+from everstep.runtime.operations.acting import one_more, riding, written
 from everstep.runtime.retention.erase import IMPORT
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.services import Services
@@ -98,7 +99,7 @@ async def import_bundle(
                     # First, so that no crash leaves a run that is not known to come from elsewhere.
                     await note_act(services, IMPORT, run.row.run_id, run.row.flow_id, act)
                 await make_room(services.store, there)
-                if there.judged in _COMES and await _restore(services, restoring, run, before):
+                if there.judged in _COMES and await _restore(services, restoring, run, before, act):
                     restored.append(run.row.run_id)
             kept = services.blobs.retaining if services.blobs is not None else None
             is_slow = services.clock.monotonic() - begun > SLOW
@@ -168,8 +169,13 @@ async def _still_missing(services: Services, contents: Contents, back: GivenBack
     return tuple(one for one in back.missing if one.what != "value" or one.name not in found)
 
 
-async def _restore(services: Services, store: RestoringStore, run: WholeRun, before: bytes) -> bool:
-    judged = await store.restore(_encrypted(services, run, before))
+async def _restore(
+    services: Services, store: RestoringStore, run: WholeRun, before: bytes, act: Act | None
+) -> bool:
+    one_more(act)
+    audit = riding(act, run.row.run_id)
+    judged = await store.restore(msgspec.structs.replace(_encrypted(services, run, before), audit=audit))
+    written(audit, is_done=judged is Restored.RESTORED)
     if judged in (Restored.TAKEN, Restored.BEHIND):
         raise taken(run.row.run_id, judged)
     if judged is Restored.NO_BASE:

@@ -43,12 +43,15 @@ if TYPE_CHECKING:
     from everstep.engine.keyframe import snapshot
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.metrics.meter import FlowMeter
+    from everstep.runtime.operations.acting import riding, written
     from everstep.runtime.outage.outbox import Outbox
     from everstep.runtime.tracing.spans import DriveTrace
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
     Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
 
 
@@ -602,6 +605,8 @@ class Journal:
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
+        if record.act is not None and (audit := riding(record.act, self.run_id)) is not None:
+            commit = msgspec.structs.replace(commit, audit=audit)
         return commit, digest
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
@@ -620,6 +625,7 @@ class Journal:
             self._drop_first(record.steps)
         if record.act is not None:
             self.act = None
+            written(commit.audit)
         if commit.status is not None:
             self.is_halted = commit.status is Status.HALTED
         if commit.waits or commit.closed:

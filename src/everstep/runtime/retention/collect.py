@@ -29,10 +29,12 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord
 from everstep.model.removal import Erasure, Removal
 from everstep.model.retention import Retention
+from everstep.ports.audit import AuditFilter
 from everstep.ports.retention import HeedingStore, TombstoneFilter
 from everstep.ports.store import BelievingStore, RunFilter, RunRow, WaitFilter
 from everstep.runtime.after_run import flow_policy, retaining_store
 from everstep.runtime.at_rest import RestingRuns
+from everstep.runtime.operations.acting import audit_store
 from everstep.runtime.retention.erase import erase_run
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of
@@ -75,6 +77,8 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: Swept = Swept()
     tombstones: int = 0
     """Removed runs whose ids are free again."""
+    audit: int = 0
+    """Rows of the audit log."""
     leftovers: int = 0
     """What writes left behind that were cut off."""
     problems: list[str] = []
@@ -83,7 +87,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_removed(self) -> bool:
         """True if anything went."""
-        return bool(self.runs or self.artifacts.removed or self.tombstones or self.leftovers)
+        return bool(self.runs or self.artifacts.removed or self.tombstones or self.audit or self.leftovers)
 
     to_wire = _to_wire
 
@@ -289,6 +293,22 @@ class Collector:
         if self.found.tombstones and not self.found.dry_run:
             line = Removal(at=self._services.clock.now(), what="tombstones", count=self.found.tombstones)
             await self._store.note(line)
+
+    async def audit(self, span: timedelta) -> Collected:
+        """Remove rows of the audit log that are older; returns all that was found so far."""
+        services = self._services
+        if not services.store.capabilities.audits:
+            return self.found
+        store, before = audit_store(services.store), services.time.now() - span
+        if self.found.dry_run:
+            after = 0
+            while page := await store.audit(AuditFilter(until=before, after=after, limit=_PAGE)):
+                after = page[-1].number
+                self._add(audit=self.found.audit + len(page))
+        else:
+            while gone := await store.forget_audit(before=before, limit=_PAGE):
+                self._add(audit=self.found.audit + gone)
+        return self.found
 
     async def _artifacts(self, *, shared: bool) -> None:
         dry_run = self.found.dry_run

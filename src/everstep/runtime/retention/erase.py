@@ -13,12 +13,13 @@ from everstep.errors import (
     RunErased,
     StateCorrupted,
 )
-from everstep.model.acts import Act, split_act, with_act
+from everstep.model.acts import Act, AuditRow, split_act, with_act
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.after_run import retaining_store
 from everstep.runtime.drive.external_channel import forget_channel
+from everstep.runtime.operations.acting import riding, told, written
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.reader import RunReader
 from everstep.runtime.retention.references import names_of
@@ -57,7 +58,9 @@ async def erase(
         count = row.checkpoints - row.first + 1
         if dry_run:
             return Erased(run_id=run_id, checkpoints=count, artifacts=len(names))
-        verdict = await erase_run(services, store, row, with_act(ASKED, act), None)
+        audit = riding(act, run_id)
+        verdict = await erase_run(services, store, row, with_act(ASKED, act), None, audit)
+        written(audit, is_done=verdict is Erasure.ERASED)
         if verdict is Erasure.MOVED:
             continue
         if verdict is Erasure.GONE:
@@ -69,12 +72,18 @@ async def erase(
 
 
 async def erase_run(
-    services: Services, store: RetainingStore, row: RunRow, reason: str, summary: bytes | None
+    services: Services,
+    store: RetainingStore,
+    row: RunRow,
+    reason: str,
+    summary: bytes | None,
+    audit: AuditRow | None = None,
 ) -> Erasure:
     """Remove a run as it was looked at, and its channel if that lies elsewhere."""
 
     async def ask() -> Erasure:
-        return await store.erase(row.run_id, head=row.checkpoints, reason=reason, summary=summary)
+        head, row_of = row.checkpoints, told(audit)
+        return await store.erase(row.run_id, head=head, reason=reason, summary=summary, **row_of)
 
     verdict = await patiently(services.clock, ask)
     if verdict is Erasure.ERASED:

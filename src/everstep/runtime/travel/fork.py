@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import msgspec
 
 from everstep.codec.sealing import seal_closed
 from everstep.engine.commits import opening_of_fork
@@ -22,6 +24,7 @@ from everstep.model.address import Address, Segment
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
+from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
@@ -29,6 +32,12 @@ from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.acting import riding, written
+else:
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 log = logging.getLogger("everstep")
 
@@ -85,8 +94,13 @@ async def fork(
     commit = _commit(
         services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again or None
     )
+    audit = riding(act, new_id, f"{row.run_id}@{sequence}") if act is not None else None
+    if audit is not None:
+        commit = msgspec.structs.replace(commit, audit=audit)
     put = partial(services.committer.put, commit)
     verdict = await patiently(services.clock, put, outage(services.store))
+    if audit is not None:
+        written(audit, is_done=verdict is Verdict.ACCEPTED)
     if verdict is Verdict.EXISTS:
         raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
     if verdict is not Verdict.ACCEPTED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from everstep.errors import (
     WaitNotFound,
     WaitSettled,
 )
-from everstep.model.acts import Act, act_of, as_kept
+from everstep.model.acts import Act, AuditRow, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
@@ -40,6 +40,7 @@ from everstep.model.waits import (
     WaitStatus,
     signal_in,
 )
+from everstep.on_demand import on_demand
 from everstep.ports.events import Wanted
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.outage.outbox import drain, waits_here
@@ -47,8 +48,16 @@ from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import forget
-from everstep.runtime.waits.tokens import handle_of, hash_of, looks_like_token, too_late
+from everstep.runtime.waits.tokens import Tokens, handle_of, hash_of, looks_like_token, too_late
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.acting import audit_row, concerning, riding, written
+else:
+    audit_row = on_demand("everstep.runtime.operations.acting:audit_row")
+    concerning = on_demand("everstep.runtime.operations.acting:concerning")
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
@@ -116,6 +125,10 @@ class Answers:
         Under which id it was sent is noted in the wait: `sent_as`.
         """
         row, token_hash = await self.find(token_or_id)
+        audit = None
+        if act is not None:
+            concerning(act, row.run_id, row.wait_id)
+            audit = riding(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, token_hash, is_answer=True)
         if row.kind in LISTENING:
@@ -132,6 +145,9 @@ class Answers:
         codecs, details = self._services.codecs, None
         plain = open_wait(codecs, row)
         said, act = signed(plain, checked(plain, answer), act)
+        if act is not None and audit is None:
+            # An approval that says itself who gives it is as good as one that is told so.
+            audit = audit_row(self._services, "answer", act, row.run_id, row.wait_id)
         notes: dict[str, Any] = {_ACT: act, _SENT: sent_id}
         if self._services.tracing is not None:
             opened_in = trace_note(plain)
@@ -141,7 +157,7 @@ class Answers:
             noted = msgspec.json.encode({**msgspec.json.decode(plain.details), **said_of_it})
             details = close_note(codecs, row.wait_id, DETAILS, noted)
         encoded = close_note(codecs, row.wait_id, ANSWER, said)
-        return await self._settle(row, SettledBy.ANSWER, encoded, token_hash, details)
+        return await self._settle(row, SettledBy.ANSWER, encoded, token_hash, details, audit)
 
     async def settle(
         self, run_id: str, step: str, *, done: Any, rerun: bool, act: Act | None = None
@@ -177,6 +193,8 @@ class Answers:
         Who says so is kept only if it is before: from its due time on the clock itself settles it.
         """
         row, _ = await self.find(wait_id)
+        if act is not None:
+            concerning(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, None)
         if row.due_at is None and row.kind != "timer":
@@ -185,7 +203,8 @@ class Answers:
                 fix="Answer it, or cancel its run.",
             )
         details = fired_note(self._services.codecs, row, {} if act is None else {_ACT: act})
-        return await self._settle(row, SettledBy.CLOCK, None, None, details)
+        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
+        return await self._settle(row, SettledBy.CLOCK, None, None, details, audit)
 
     async def _settle(
         self,
@@ -194,6 +213,7 @@ class Answers:
         answer: bytes | None,
         token_hash: bytes | None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> WaitRow:
         was_lost = False
         run = await self._services.store.run(row.run_id)
@@ -203,11 +223,13 @@ class Answers:
                 fix="Answer it there.",
             )
 
+        row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
+
         async def settle() -> tuple[bool, WaitRow | None]:
             nonlocal was_lost
             try:
                 return await self._services.store.settle(
-                    row.wait_id, by=by, answer=answer, token_hash=token_hash, details=details
+                    row.wait_id, by=by, answer=answer, token_hash=token_hash, details=details, **row_of
                 )
             except StoreUnavailable:
                 was_lost = True
@@ -216,6 +238,8 @@ class Answers:
         is_ours, now = await patiently(self._services.clock, settle)
         # If the reply of an earlier try was lost, what the wait was settled with is this.
         is_same = was_lost and now is not None and (now.settled_by, now.answer) == (by, answer)
+        if audit is not None:
+            written(audit, is_done=is_ours or is_same)
         if now is None or not (is_ours or is_same or _is_over(now)):
             return self._refuse(now or row, token_hash)
         drive = self._keeper.drive_of(row.run_id)
@@ -249,19 +273,34 @@ class Answers:
             fix="What came first counts. To go on with another answer, fork the run from before the wait.",
         )
 
-    async def reissue(self, token_or_id: str, config: TokenConfig) -> tuple[WaitRow, str]:
+    async def reissue(
+        self, token_or_id: str, config: TokenConfig, act: Act | None = None
+    ) -> tuple[WaitRow, str]:
         """Make a new token for an open wait; the old one dies."""
         row, _ = await self.find(token_or_id)
+        if act is not None:
+            concerning(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             self._refuse(row, None)
         handle = await handle_of(self._services.store, row)
-        token = await self._services.tokens.create_token(handle, config)
+        tokens = self._services.tokens
+        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
+        if audit is not None and isinstance(tokens, Tokens):
+            token = await tokens.create_token(handle, config, audit=audit)
+            written(audit)
+        else:
+            token = await tokens.create_token(handle, config)
         return (await self.find(row.wait_id)).row, token
 
-    async def revoke(self, token_or_id: str | None) -> WaitRow:
+    async def revoke(self, token_or_id: str | None, act: Act | None = None) -> WaitRow:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
-        await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))
+        change = WaitChange(token_hash=None)
+        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
+        row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
+        now = await self._services.store.change_wait(row.wait_id, change, **row_of)
+        if audit is not None:
+            written(audit, is_done=now is not None and now.status is WaitStatus.OPEN)
         return row
 
 

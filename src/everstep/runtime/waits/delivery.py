@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.errors import (
     AnswerInvalid,
@@ -18,6 +18,7 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import Act, act_of
 from everstep.model.waits import WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.reader import gone_on, looks_like_uuid
@@ -25,6 +26,11 @@ from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import Answers, open_waits
 from everstep.runtime.waits.tokens import looks_like_token
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.acting import audited
+else:
+    audited = on_demand("everstep.runtime.operations.acting:audited")
 
 _KEYS = ("checkpoint_id", "token", "wait_id")
 _WHO = ("by", "comment")
@@ -88,8 +94,14 @@ class Deliveries:
         or the flow is not known here, the answer is kept all the same, and the next owner of the run takes it
         in. A checkpoint alone settles nothing: then those two are errors.
         """
+        act = act or read_message(message).act
+        doing = self._deliver(message, flows, act, drive=drive)
+        return await (doing if act is None else audited(self._services, "deliver", act, doing))
+
+    async def _deliver(
+        self, message: object, flows: Iterable[Flow], act: Act | None, *, drive: bool
+    ) -> Delivered:
         read = read_message(message)
-        act = act or read.act
         if read.kind == "checkpoint_id":
             row = await self._at_checkpoint(read)
             flow = flow_of(row, flows)

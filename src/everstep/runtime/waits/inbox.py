@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from everstep.model.acts import Act
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
 from everstep.model.waits import LONGEST_NAME, MOST_UNTAKEN, Sending, SignalRow
+from everstep.on_demand import on_demand
 from everstep.ports.inbox import InboxStore
 from everstep.ports.store import CheckpointStore, RunRow, no_such_run
 from everstep.runtime.outage.store_retry import patiently
@@ -21,6 +22,12 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import as_json
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.acting import riding, written
+else:
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 PAGE = 1000
 _ENDED_AS = {Status.FAILED: "failed", Status.ABANDONED: "was abandoned"}
@@ -62,7 +69,13 @@ class Inboxes:
         note = close_signal(services.codecs, run_id, message)
         sent_at = services.clock.now()
         signal = SignalRow(signal_id=message.id, name=name, value=note, sent_at=sent_at)
-        verdict = await patiently(services.clock, partial(store.send, run_id, signal))
+        send = partial(store.send, run_id, signal)
+        audit = riding(act, run_id, name) if act is not None else None
+        if audit is not None:
+            send = partial(send, audit=audit)
+        verdict = await patiently(services.clock, send)
+        if audit is not None:
+            written(audit, is_done=verdict is Sending.SENT)
         self._judge(row, verdict)
         drive = self._keeper.drive_of(run_id)
         if drive is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,12 +12,19 @@ from everstep.codec.notes import Message, close_event
 from everstep.errors import BadRequest, ServiceMissing
 from everstep.model.acts import Act
 from everstep.model.durations import Span, span_of
+from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow, EventStore, fields_of
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import as_json
 from everstep.runtime.waits.inbox import checked_name
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.acting import riding, written
+else:
+    riding = on_demand("everstep.runtime.operations.acting:riding")
+    written = on_demand("everstep.runtime.operations.acting:written")
 
 LONGEST = timedelta(days=366)
 """How long an event may be kept."""
@@ -52,10 +59,17 @@ async def publish(
         expires_at=now + _span(keep) if keep is not None else None,
     )
     # Kept first and looked for afterwards: a wait that opens meanwhile is in its shapes, or finds the event.
-    topics = event.topics(await patiently(clock, partial(store.keep_event, event)))
+    keeping: dict[str, Any] = {}
+    bringing: dict[str, Any] = {}
+    audit = riding(act, None, name) if act is not None else None
+    if audit is not None:
+        (keeping if event.expires_at is not None else bringing)["audit"] = audit
+    topics = event.topics(await patiently(clock, partial(store.keep_event, event, **keeping)))
     settled = 0
-    while topics and (some := await patiently(clock, partial(store.settle_event, event, topics))):
+    while topics and (some := await patiently(clock, partial(store.settle_event, event, topics, **bringing))):
         settled += some
+    if audit is not None:
+        written(audit, is_done=keeping or topics)
     if settled:
         keeper.nudge_all()
     return message.id, settled

@@ -24,6 +24,7 @@ from everstep.errors import (
     WaitNotFound,
     WaitSettled,
 )
+from everstep.model.acts import AuditRow
 from everstep.model.durations import span_of
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.durability import Handle
@@ -99,7 +100,9 @@ class Tokens:
         token = self.issue(row.wait_id, row.generation)
         return token if hmac.compare_digest(hash_of(token), row.token_hash) else None
 
-    async def create_token(self, handle: Handle, config: TokenConfig) -> str:
+    async def create_token(
+        self, handle: Handle, config: TokenConfig, *, audit: AuditRow | None = None
+    ) -> str:
         """Return a new token for an open wait; one that it had dies."""
         ttl = None if config.ttl is None else span_of(config.ttl, "ttl")
         if ttl == timedelta(0):
@@ -116,7 +119,10 @@ class Tokens:
             single_use=config.single_use,
             details=token_note(self._codecs, row, _checked_metadata(config.metadata)),
         )
-        changed = await self._store.change_wait(row.wait_id, change)
+        if audit is None:
+            changed = await self._store.change_wait(row.wait_id, change)
+        else:
+            changed = await self._store.change_wait(row.wait_id, change, audit=audit)
         if changed is None or changed.status is not WaitStatus.OPEN:
             refuse_change(changed or row)
         return token

@@ -33,6 +33,7 @@ from everstep.model.waits import LISTENING, SIGNAL_KIND, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.ports.system import uptime
 from everstep.runtime.inputs import Given, check_same_flow
+from everstep.runtime.operations.acting import first
 from everstep.runtime.outage.outbox import drain
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
@@ -101,7 +102,8 @@ class Turns:
             )
         if row is None:
             given = Given(inputs, act=said.act)
-            row = await self._runs.start(flow, given, said.run_id, compares_inputs=False)
+            with first():
+                row = await self._runs.start(flow, given, said.run_id, compares_inputs=False)
         await check_same_flow(self._runs.reader, row, flow)
         return row
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from everstep.model.acts import AuditRow
 from everstep.model.removal import Erasure
 from everstep.on_demand import on_demand
 from everstep.ports.health import Finding, Health, Level
@@ -245,6 +246,7 @@ class MemoryStore(ObjectStore):
         live=True,
         has_inbox=True,
         has_events=True,
+        audits=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
@@ -253,8 +255,16 @@ class MemoryStore(ObjectStore):
         super().__init__(bucket, clock, logs=MemoryLogs(self.data))
         self.artifacts = MemoryBlobs(bucket, clock)
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        verdict = await super().erase(run_id, head=head, reason=reason, summary=summary)
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
+        verdict = await super().erase(run_id, head=head, reason=reason, summary=summary, audit=audit)
         if verdict is Erasure.ERASED and self.data.ring is not None:
             self.data.ring.forget(run_id)
         return verdict

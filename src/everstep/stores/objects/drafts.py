@@ -12,6 +12,7 @@ from everstep.engine import leases
 from everstep.engine.commits import admitted, closes_waits, followed, judge, judge_admission
 from everstep.engine.settling import is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
+from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
@@ -62,6 +63,7 @@ class Draft:
         self._records: list[Record] = []
         self._rows: dict[str, WaitRow] = {}
         self._signals: dict[int, SignalRow] = {}
+        self._audit: list[AuditRow] = []
         self._wakes = False
         self.what = ""
         self.flows: dict[str, bytes] = {}
@@ -92,7 +94,7 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        return self._standing is not self.before
+        return self._standing is not self.before or bool(self._audit)
 
     @property
     def row(self) -> RunRow:
@@ -105,6 +107,13 @@ class Draft:
         if row is not None:
             changes["row"] = row
         self._standing = _replace(self.standing, **changes)
+
+    def tell(self, audit: AuditRow | None) -> None:
+        """Say for the audit log who does this. The names that lead to the row have to be there first."""
+        if audit is not None:
+            mark = names.AuditMark(self._read.tick(), self.run_id, self.place)
+            self._audit.append(_replace(audit, number=mark.number, at=self.now, run_id=self.run_id))
+            self.marks += mark.names
 
     def set_row(self, *, what: str, wakes: bool = False, **changes: object) -> None:
         self.set(what=what, wakes=wakes, row=_replace(self.row, **changes))
@@ -122,6 +131,8 @@ class Draft:
             self._follow(commit, self.standing, followed(self.row, commit))
         else:
             self._admit(commit)
+        if commit.audit is not None:
+            self.tell(commit.audit)
         return Verdict.ACCEPTED
 
     def _judge(self, commit: Commit) -> Verdict | None:
@@ -576,6 +587,7 @@ class Draft:
             signals=tuple(self._signals.values()),
             version=2 if standing.inbox or standing.had else 1,
             what=self.what,
+            audit=tuple(self._audit),
         )
 
     def stale_marks(self) -> list[str]:

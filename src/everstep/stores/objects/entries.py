@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.acts import AuditRow
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import HadEvent
@@ -119,6 +120,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Rows of signals that this entry brought."""
     what: str = ""
     """What happened, in a word, for people."""
+    audit: tuple[AuditRow, ...] = ()
+    """Who did what this entry tells of."""
 
 
 _encoder = msgspec.msgpack.Encoder()

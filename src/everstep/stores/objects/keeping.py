@@ -12,6 +12,7 @@ import msgspec
 
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import StateCorrupted
+from everstep.model.acts import AuditRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken
 from everstep.ports.retention import TombstoneFilter
@@ -75,7 +76,9 @@ class RunKeeping:
 
     # -- removing -----------------------------------------------------------------
 
-    def erase(self, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
+    def erase(
+        self, run_id: str, head: int, reason: str, summary: bytes | None, audit: AuditRow | None = None
+    ) -> Erasure:
         """Remove a run: its log says so first, then its bytes are taken out."""
         was: Standing | None = None
 
@@ -103,6 +106,7 @@ class RunKeeping:
                         summary=summary,
                     )
                 )
+                draft.tell(audit)
             return verdict
 
         verdict = self._lines.write(run_id, work)
@@ -152,12 +156,13 @@ class RunKeeping:
             self._lines.bucket.delete([_erased_name(head.standing)])
         return done
 
-    def pin(self, run_id: str, reason: str | None) -> bool:
+    def pin(self, run_id: str, reason: str | None, audit: AuditRow | None = None) -> bool:
         def work(draft: Draft) -> bool:
             if not draft.exists:
                 return False
             if draft.row.pinned != reason:
                 draft.set_row(what="pinned" if reason is not None else "unpinned", pinned=reason)
+            draft.tell(audit)
             return True
 
         return self._lines.write(run_id, work)
@@ -255,6 +260,7 @@ class RunKeeping:
                 draft.restore_waits(run.waits)
                 draft.restore_inbox(run.inbox)
                 draft.restore_had(run.had)
+                draft.tell(run.audit)
             return draft.place
 
         run_id = run.row.run_id

@@ -13,6 +13,8 @@ blobs/{two digits}/{digest}       artifacts
 topics/{event}/{shape}~{topic}~{run}~{place}~{wait} open waits for events, and where each was opened
 shapes/{event}/{shape}            which fields waits for an event go by
 events/{event}/{id}~{until}       events that are kept
+audit/{newest first}~{run}~{place} who did what: the place of the run's log that says so; 0 if the row is here
+audited/{run}/{newest first}~{place} the same, of one run
 quotas/{flow}, workers/{worker}
 """
 
@@ -40,10 +42,11 @@ _OURS = re.compile(
     rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*"
     rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|topics/[0-9a-f]{{32}}/[0-9a-f]{{16}}~[0-9a-f]{{16}}~{_PART}~\d+~[0-9a-f]{{12}}"
     r"|shapes/[0-9a-f]{32}/[0-9a-f]{16}|events/[0-9a-f]{32}/[0-9a-f]{32}~\d{19}"
+    rf"|audit/\d{{17}}~{_PART}~\d+|audited/{_PART}/\d{{17}}~\d+"
 )
 _KEPT = re.compile(
     rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|blobs|topics"
-    r"|shapes|events)/"
+    r"|shapes|events|audit|audited)/"
 )
 
 
@@ -185,6 +188,45 @@ def unfinished_name(run_id: str, place: int) -> str:
 def read_unfinished(name: str) -> Marker:
     run, place = name.removeprefix(UNFINISHED).split("~")
     return Marker(unquoted(run), int(place), name)
+
+
+AUDIT = "audit/"
+
+
+class AuditMark(NamedTuple):
+    """A row of the audit log: of no run, or of one; and the place of its log that has it, or 0."""
+
+    number: int
+    run_id: str | None
+    place: int
+
+    @property
+    def name(self) -> str:
+        """Where it is listed; without a place, also where the row is."""
+        run = "" if self.run_id is None else self.run_id
+        return f"{AUDIT}{_ORDERS - self.number:017d}~{quoted(run)}~{self.place}"
+
+    @property
+    def names(self) -> list[str]:
+        """All names that lead to it."""
+        if self.run_id is None:
+            return [self.name]
+        return [self.name, f"{audit_prefix(self.run_id)}{_ORDERS - self.number:017d}~{self.place}"]
+
+
+def audit_prefix(run_id: str | None) -> str:
+    """Return where the rows of a run are listed, or all."""
+    return AUDIT if run_id is None else f"audited/{quoted(run_id)}/"
+
+
+def read_audit(name: str) -> AuditMark:
+    """Return what a name of either kind says."""
+    if name.startswith(AUDIT):
+        number, run, place = name.removeprefix(AUDIT).split("~")
+    else:
+        _, run, rest = name.split("/")
+        number, place = rest.split("~")
+    return AuditMark(_ORDERS - int(number), unquoted(run) or None, int(place))
 
 
 @lru_cache(1024)

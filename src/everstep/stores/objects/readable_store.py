@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from everstep.errors import StoreError
+from everstep.model.acts import AuditRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunFilter, RunRow
@@ -34,9 +35,17 @@ class ReadableStore(ObjectStore):
         self._heeded: bytes | None = None
         self._is_log_due = False
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
         await self.heed()
-        verdict = await super().erase(run_id, head=head, reason=reason, summary=summary)
+        verdict = await super().erase(run_id, head=head, reason=reason, summary=summary, audit=audit)
         self._is_log_due = self._is_log_due or verdict is Erasure.ERASED
         return verdict
 
@@ -51,13 +60,13 @@ class ReadableStore(ObjectStore):
             log.warning("%s", error)
         return await super().list(wanted)
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
         try:
             await self.heed()
         except StoreError as error:
             log.warning("%s", error)
-            return await super().pin(run_id, reason)
-        is_there = await super().pin(run_id, reason)
+            return await super().pin(run_id, reason, audit=audit)
+        is_there = await super().pin(run_id, reason, audit=audit)
         if is_there:
             await self._aside(lambda: self._tell_of_pin(run_id, is_pinned=reason is not None))
         return is_there

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from everstep.codec.records import LOST, digest_of
 from everstep.engine.trimming import check_trim
 from everstep.errors import StateCorrupted
+from everstep.on_demand import on_demand
 from everstep.ports.store import Recoded, RecodedWait, StoredRecord
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft, unknown
 from everstep.stores.objects.entries import Entry, Record, Standing
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
+
+if TYPE_CHECKING:
+    from everstep.stores.objects.audit import ObjectAudit
+else:
+    ObjectAudit = on_demand("everstep.stores.objects.audit:ObjectAudit")
 
 _replace = msgspec.structs.replace
 _COMING = timedelta(minutes=10)
@@ -187,6 +194,7 @@ class Records:
         standing, last = line.head.standing, line.head.place
         marks = self._lines.bucket.names(f"{names.UNFINISHED}{names.quoted(run_id)}~")
         if standing.gone:
+            ObjectAudit(self._lines).keep_of(run_id, last)
             places = range(1, last)
             done = sum(self._lines.each(lambda place: self._empty(line, place, standing), places))
         else:

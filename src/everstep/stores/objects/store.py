@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import msgspec
 
 from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
+from everstep.model.acts import AuditRow
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
@@ -50,6 +52,12 @@ from everstep.stores.objects.records import Records
 from everstep.stores.objects.watch import BucketWatch
 from everstep.stores.threads import Threads
 
+if TYPE_CHECKING:
+    from everstep.ports.audit import AuditFilter
+    from everstep.stores.objects.audit import ObjectAudit
+else:
+    ObjectAudit = on_demand("everstep.stores.objects.audit:ObjectAudit")
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Backlogs = list[Backlog]
@@ -83,6 +91,7 @@ class ObjectStore:
         fences=True,
         has_inbox=True,
         has_events=True,
+        audits=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -155,16 +164,37 @@ class ObjectStore:
     def _events(self) -> ObjectEvents:
         return ObjectEvents(self.lines)
 
-    async def keep_event(self, event: EventRow) -> Hashes:
-        return await self._aside(self._events.keep, event)
+    @cached_property
+    def _audit(self) -> ObjectAudit:
+        return ObjectAudit(self.lines)
+
+    async def note_audit(self, row: AuditRow) -> None:
+        await self._aside(self._audit.add, row)
+
+    async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        return await self._aside(self._audit.list, wanted)
+
+    async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
+        return await self._aside(self._audit.forget, before, limit)
+
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> Hashes:
+        shapes = await self._aside(self._events.keep, event)
+        if audit is not None:
+            await self.note_audit(audit)
+        return shapes
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         return await self._aside(lambda: self._listing.had_events(run_id))
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
         settle = partial(self._events.settle, event, topics)
         # Many may wait, and each costs a write.
-        return await self._threads.run(settle) if self.lines.logs.is_slow else settle()
+        settled = await self._threads.run(settle) if self.lines.logs.is_slow else settle()
+        if audit is not None:
+            await self.note_audit(audit)  # of no one run, so it rides in no log
+        return settled
 
     def _judge_base(self, draft: Draft, commit: Commit) -> Verdict | None:
         """Return why a fork cannot be admitted; if it can, its base is pinned before it is."""
@@ -252,15 +282,28 @@ class ObjectStore:
     async def fence(self, run_id: str, by: int) -> bool:
         return await self._write(run_id, lambda draft: draft.fence(by))
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
-        return await self._write(run_id, lambda draft: draft.request_stop(wanted, note or b""))
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
+        def work(draft: Draft) -> bool:
+            is_asked = draft.request_stop(wanted, note or b"")
+            if is_asked:
+                draft.tell(audit)
+            return is_asked
+
+        return await self._write(run_id, work)
 
     async def stop_note(self, run_id: str) -> bytes | None:
         standing = await self._aside(lambda: self.lines.fresh(run_id).standing)
         return standing.stop_note or None if standing is not None and standing.row.stop_request else None
 
-    async def ack(self, run_id: str) -> None:
-        await self._write(run_id, lambda draft: draft.ack())
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
+        def work(draft: Draft) -> None:
+            draft.ack()
+            if draft.exists:
+                draft.tell(audit)
+
+        await self._write(run_id, work)
 
     # -- workers -----------------------------------------------------------------
 
@@ -301,8 +344,16 @@ class ObjectStore:
         self._watch.want(run_id, 0 if line.head is None else line.head.place)
         return self.lines.row(line)
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        return await self._aside(self.keeping.erase, run_id, head, reason, summary)
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
+        return await self._aside(self.keeping.erase, run_id, head, reason, summary, audit)
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         return await self._aside(self.keeping.tombstone, run_id)
@@ -313,8 +364,8 @@ class ObjectStore:
     async def forget(self, run_ids: Sequence[str]) -> int:
         return await self._aside(self.keeping.forget, run_ids)
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
-        return await self._aside(self.keeping.pin, run_id, reason)
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+        return await self._aside(self.keeping.pin, run_id, reason, audit)
 
     async def note(self, removal: Removal) -> None:
         await self._aside(self.keeping.note, removal)
@@ -371,24 +422,42 @@ class ObjectStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         def work(draft: Draft) -> Settled:
-            return draft.settle(wait_id, by, answer, token_hash, at, details), draft.wait(wait_id)
+            is_ours = draft.settle(wait_id, by, answer, token_hash, at, details)
+            if is_ours:
+                draft.tell(audit)
+            return is_ours, draft.wait(wait_id)
 
         missing: Settled = (False, None)
         return await self._aside(self._write_wait, wait_id, work, missing)
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
-        return await self._aside(
-            lambda: self._write_wait(wait_id, lambda draft: draft.change_wait(wait_id, change), None)
-        )
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
+        def work(draft: Draft) -> WaitRow | None:
+            changed = draft.change_wait(wait_id, change)
+            if changed is not None and changed.status is WaitStatus.OPEN:
+                draft.tell(audit)
+            return changed
+
+        return await self._aside(lambda: self._write_wait(wait_id, work, None))
 
     def _write_wait(self, wait_id: str, work: Callable[[Draft], T], missing: T) -> T:
         line = self._listing.line_of_wait(wait_id)
         return missing if line is None else self.lines.write(line.run_id, work)
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
-        return await self._write(run_id, lambda draft: draft.send(signal, most))
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
+        def work(draft: Draft) -> Sending:
+            verdict = draft.send(signal, most)
+            if verdict is Sending.SENT:
+                draft.tell(audit)
+            return verdict
+
+        return await self._write(run_id, work)
 
     async def inbox(
         self,

@@ -111,6 +111,15 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
             _listening(wait.wait_id, wanted) for wait in commit.waits if (wanted := Wanted.of(wait.topic))
         ]:
             said["listening"] = listening
+    if commit.audit is not None:
+        row = commit.audit
+        said["audit"] = {
+            "id": row.audit_id,
+            "act": row.act,
+            "by": text(row.by),
+            "run": some_text(row.run_id),
+            "details": row.details().hex(),
+        }
     if commit.adopts is not None:
         said["adopts"] = {
             "flow_version": text(commit.adopts.flow_version),

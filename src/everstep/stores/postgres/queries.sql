@@ -6,7 +6,7 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 SELECT {schema}.put_6($1, $2, $3, $4);
 
 -- name: put_more
--- For commits that take signals, or open or close waits for them.
+-- For commits that take signals, open or close waits for them, or say for the audit log who acts.
 SELECT {schema}.put_9($1, $2, $3, $4);
 
 -- name: send
@@ -589,3 +589,34 @@ WHERE l.run_id = given.run_id AND l.path = given.path AND l.visit = given.visit 
 -- name: logs_read
 SELECT run_id, path, visit, epoch, attempt, body FROM {schema}.step_logs
 WHERE run_id = $1 AND ($2::text IS NULL OR path = $2) ORDER BY path, visit, epoch, attempt;
+
+-- name: add_audit
+SELECT {schema}.audit_9($1, $2, $3, $4, $5, $6);
+
+-- name: audit_newest
+SELECT number, audit_id, at, act, actor, run_id, details FROM {schema}.audit
+WHERE $1::text IS NULL AND ($2::text IS NULL OR actor = $2) AND ($3::text IS NULL OR act = $3)
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5) AND $7::bigint IS NULL
+ORDER BY number DESC LIMIT $6;
+
+-- name: audit_after
+SELECT number, audit_id, at, act, actor, run_id, details FROM {schema}.audit
+WHERE $1::text IS NULL AND ($2::text IS NULL OR actor = $2) AND ($3::text IS NULL OR act = $3)
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5) AND number > $7
+ORDER BY number LIMIT $6;
+
+-- name: audit_of_run_newest
+SELECT number, audit_id, at, act, actor, run_id, details FROM {schema}.audit
+WHERE run_id = $1 AND ($2::text IS NULL OR actor = $2) AND ($3::text IS NULL OR act = $3)
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5) AND $7::bigint IS NULL
+ORDER BY number DESC LIMIT $6;
+
+-- name: audit_of_run_after
+SELECT number, audit_id, at, act, actor, run_id, details FROM {schema}.audit
+WHERE run_id = $1 AND ($2::text IS NULL OR actor = $2) AND ($3::text IS NULL OR act = $3)
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5) AND number > $7
+ORDER BY number LIMIT $6;
+
+-- name: forget_audit
+DELETE FROM {schema}.audit
+WHERE at < $1 AND number = ANY (ARRAY(SELECT number FROM {schema}.audit ORDER BY number LIMIT $2)) RETURNING number;

@@ -11,10 +11,11 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
+from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow, HadEvent
 from everstep.ports.health import Health
@@ -66,9 +67,13 @@ from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
+    from everstep.ports.audit import AuditFilter
     from everstep.ports.live import LiveRing
+    from everstep.stores.postgres.audit import add_audit, list_audit
     from everstep.stores.postgres.live import PostgresRing
 else:
+    add_audit = on_demand("everstep.stores.postgres.audit:add_audit")
+    list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
 
 T = TypeVar("T")
@@ -100,6 +105,7 @@ class PostgresStore:
         live=True,
         has_inbox=True,
         has_events=True,
+        audits=True,
     )
 
     def __init__(self, at: PostgresAddress, clock: Clock, *, create: bool = True) -> None:
@@ -144,6 +150,39 @@ class PostgresStore:
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._aside(lambda db: rows(db, self._sql[query], values))
 
+    async def _acted(
+        self,
+        audit: AuditRow | None,
+        work: Callable[[Connection], T],
+        is_done: Callable[[T], object] = bool,
+        *,
+        repeats: bool = True,
+    ) -> T:
+        """Do some work, and keep who did it in the same transaction unless there was nothing to do."""
+        if audit is None:
+            return await self._aside(work, repeats=repeats)
+        row, now = audit, self._now()
+
+        def both(db: Connection) -> T:
+            with db.transaction():
+                done = work(db)
+                if is_done(done):
+                    add_audit(db, self._sql, row, now)
+                return done
+
+        return await self._aside(both, repeats=repeats)
+
+    async def note_audit(self, row: AuditRow) -> None:
+        now = self._now()
+        await self._aside(lambda db: add_audit(db, self._sql, row, now))
+
+    async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        found: list[AuditRow] = await self._aside(lambda db: list_audit(db, self._sql, wanted))
+        return found
+
+    async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
+        return len(await self._rows("forget_audit", to_int(before), limit))
+
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return await self._threads.run(partial(self.put_blocking, commits))
 
@@ -175,7 +214,7 @@ class PostgresStore:
         values = (said, bodies, number(self._now()), channel)
         call = self._put_group
         for commit in commits:
-            if commit.taken or commit.pairs:
+            if commit.taken or commit.pairs or commit.audit is not None:
                 call = self._put_more
         found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
@@ -252,7 +291,8 @@ class PostgresStore:
             return replaced
 
     async def restore(self, run: WholeRun) -> Restored:
-        return await self._aside(lambda db: restore(db, self._sql, run, self._channel))
+        ask = partial(restore, sql=self._sql, run=run, channel=self._channel)
+        return await self._acted(run.audit, ask, lambda verdict: verdict is Restored.RESTORED)
 
     async def lease(
         self,
@@ -391,8 +431,11 @@ class PostgresStore:
 
         return await self._aside(introduce)
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
-        return bool(await self._rows("request_stop", text(run_id), wanted.value, self._channel, note))
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
+        given = (text(run_id), wanted.value, self._channel, note)
+        return bool(await self._acted(audit, lambda db: rows(db, self._sql["request_stop"], given)))
 
     async def stop_note(self, run_id: str) -> bytes | None:
         found = await self._rows("stop_note", text(run_id))
@@ -416,16 +459,28 @@ class PostgresStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         now = self._now() if at is None else to_int(at)
         given = (wait_id, by, answer, token_hash, now, details)
-        # If the reply were lost, a second try would say that another answer had come first.
-        return await self._aside(lambda db: self._waits.settle(db, *given), repeats=False)
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+        def settle(db: Connection) -> tuple[bool, WaitRow | None]:
+            return self._waits.settle(db, *given)
+
+        # If the reply were lost, a second try would say that another answer had come first.
+        return await self._acted(audit, settle, lambda settled: settled[0], repeats=False)
+
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
         about = (text(signal.signal_id), text(signal.name), signal.value, most)
-        [(verdict,)] = await self._rows("send", text(run_id), *about, self._now(), self._channel)
-        return Sending(verdict)
+        given = (text(run_id), *about, self._now(), self._channel)
+
+        def send(db: Connection) -> Sending:
+            [(verdict,)] = rows(db, self._sql["send"], given)
+            return Sending(verdict)
+
+        return await self._acted(audit, send, lambda verdict: verdict is Sending.SENT)
 
     async def inbox(
         self,
@@ -446,32 +501,37 @@ class PostgresStore:
         values = [new.value for new in signals]
         return len(await self._rows("recode_signal", text(run_id), numbers, was, values))
 
-    async def keep_event(self, event: EventRow) -> Names:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> Names:
         now = self._now()
-        return await self._aside(lambda db: keep_event(db, self._sql, event, now))
+        return await self._acted(audit, lambda db: keep_event(db, self._sql, event, now), lambda _: True)
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         found = await self._rows("had_events", text(run_id))
         return sorted(HadEvent(*map(read_text, row)) for row in found)
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
-        about = (
-            text(event.name),
-            text(event.event_id),
-            event.value,
-            MOST_AT_ONCE,
-            self._now(),
-            self._channel,
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
+        named = (text(event.name), text(event.event_id))
+        about = (*named, event.value, MOST_AT_ONCE, self._now(), self._channel)
+        given = ([text(topic) for topic in topics], *about)
+        [(settled,)] = await self._acted(
+            audit, lambda db: rows(db, self._sql["settle_event"], given), lambda _: True
         )
-        [(settled,)] = await self._rows("settle_event", [text(topic) for topic in topics], *about)
         return int(settled)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         now = self._now()
         return await self._aside(lambda db: self._waits.fire(db, run_id, now))
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
-        return await self._aside(lambda db: self._waits.change(db, wait_id, change))
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
+        return await self._acted(
+            audit,
+            lambda db: self._waits.change(db, wait_id, change),
+            lambda row: row is not None and row.status is WaitStatus.OPEN,
+        )
 
     async def now(self) -> datetime | None:
         return to_time((await self._rows("now"))[0][0])
@@ -503,12 +563,20 @@ class PostgresStore:
         found = await self._rows("run_at", checkpoint_id)
         return read_text(found[0][0]) if found else None
 
-    async def ack(self, run_id: str) -> None:
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
         now = self._now()
-        await self._aside(lambda db: db.execute(self._sql["ack"], (text(run_id), now)))
+        await self._acted(audit, lambda db: db.execute(self._sql["ack"], (text(run_id), now)), lambda _: True)
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        return await self._erasures.get(ToErase(text(run_id), head, text(reason), summary))
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
+        return await self._erasures.get(ToErase(text(run_id), head, text(reason), summary, audit))
 
     async def _erase_some(self, asked: list[ToErase]) -> dict[ToErase, Erasure]:
         verdicts: dict[ToErase, Erasure] = await self._aside(lambda db: self._erase(db, asked))
@@ -534,6 +602,9 @@ class PostgresStore:
                 db.execute(sql["bury"], (keys, at, *told))
                 for query in ("erase_waits", "erase_records", "erase_runs"):
                     db.execute(sql[query], (keys,))
+                for one in gone.values():
+                    if one.audit is not None:
+                        add_audit(db, sql, one.audit, self._now())
             return verdicts
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
@@ -547,8 +618,9 @@ class PostgresStore:
     async def forget(self, run_ids: Sequence[str]) -> int:
         return len(await self._rows("forget", [text(run_id) for run_id in run_ids]))
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
-        return bool(await self._rows("pin", text(run_id), some_text(reason)))
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+        given = (text(run_id), some_text(reason))
+        return bool(await self._acted(audit, lambda db: rows(db, self._sql["pin"], given)))
 
     async def note(self, removal: Removal) -> None:
         said = msgspec.json.encode(removal)
@@ -607,6 +679,7 @@ class ToErase(msgspec.Struct, frozen=True, eq=False):
     head: int
     reason: str
     summary: bytes | None
+    audit: AuditRow | None = None
 
 
 def _judge_erasure(asked: ToErase, found: Row | None) -> Erasure:

@@ -10,12 +10,14 @@ import msgspec
 
 from everstep.engine.commits import closes_waits, ends_stop_request, first_row, gives_back
 from everstep.errors import StateCorrupted
+from everstep.model.acts import AuditRow
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
 from everstep.model.waits import SignalRow, WaitChange, WaitRow
 from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
+from everstep.stores.columns import read_audit
 from everstep.stores.tables import Converts, Rows, RowTable
 
 Hash = dict[bytes, bytes]
@@ -81,6 +83,7 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
     has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
+    has_more = has_more or commit.audit is not None
     if has_more or commit.base is None:
         return None
     return (
@@ -91,6 +94,24 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
         commit.epoch,
         packed(WHOLE, commit.checkpoint_id, commit.body),
     )
+
+
+def audit_fields(row: AuditRow) -> tuple[str, str, str]:
+    """Return a row of the audit log as a script takes it."""
+    told = (row.audit_id, row.act, row.by, row.run_id, row.details().decode())
+    return row.audit_id, row.run_id or "", msgspec.json.encode(told).decode()
+
+
+def audit_told(row: AuditRow | None) -> tuple[bytes, ...]:
+    """Return the last argument of a script that does a named act; none for any other."""
+    return () if row is None else (_encode(audit_fields(row)),)
+
+
+def audit_row(number: bytes, said: bytes) -> AuditRow:
+    """Read a row of the audit log."""
+    at, _, told = said.partition(b" ")
+    audit_id, act, by, run_id, details = msgspec.json.decode(told)
+    return read_audit(int(number), audit_id, int(at), act, by, run_id, details.encode())
 
 
 def _brings(commit: Commit) -> bytes:
@@ -115,6 +136,8 @@ def _brings(commit: Commit) -> bytes:
         more["pairs"] = True
         if listening := [told for wait in commit.waits if (told := _listening(wait)) is not None]:
             more["listening"] = listening
+    if commit.audit is not None:
+        more["audit"] = audit_fields(commit.audit)
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {

@@ -17,7 +17,14 @@ from everstep.stores.redis.trouble import explain
 from everstep.stores.redis.wire import Argument, Wire
 
 _LUA = Path(__file__).parent / "lua"
-_PARTS = {"put": ["opening"], "restore": ["opening"]}
+_TELLING = (
+    *("settle", "request_stop", "change_wait", "ack", "erase", "pin"),
+    *("send", "keep_event", "settle_event", "note_audit"),
+)
+_PARTS = {
+    **{name: ["auditing", "opening"] for name in ("put", "restore")},
+    **{name: ["auditing"] for name in _TELLING},
+}
 """What a script begins with besides the prelude."""
 
 

@@ -18,6 +18,7 @@ from everstep.stores.redis.fields import (
     STUB,
     WHOLE,
     as_text,
+    audit_fields,
     packed,
     run_fields,
     signal_fields,
@@ -65,6 +66,8 @@ def _arguments(run: WholeRun) -> list[Argument]:
         ]
     if run.had:
         brings["had"] = run.had
+    if run.audit is not None:
+        brings["audit"] = audit_fields(run.audit)
     if run.row.forked_at is not None:
         brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
     head, first = run.head, run.records[0].sequence

@@ -13,6 +13,7 @@ from everstep.codec.records import digest_of
 from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
+from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -46,6 +47,8 @@ from everstep.stores.redis.fields import (
     STUB,
     WHOLE,
     Hash,
+    audit_row,
+    audit_told,
     commit_arguments,
     hash_of,
     marked,
@@ -70,6 +73,7 @@ from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
+    from everstep.ports.audit import AuditFilter
     from everstep.ports.live import LiveRing
     from everstep.stores.redis.live import RedisRing
 else:
@@ -111,6 +115,7 @@ class RedisStore:
         live=True,
         has_inbox=True,
         has_events=True,
+        audits=True,
     )
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
@@ -339,8 +344,30 @@ class RedisStore:
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
-        return bool(await self._aside("request_stop", run_id, wanted.value, note or b""))
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
+        told: Sequence[Argument] = (wanted.value, note or b"", *audit_told(audit))
+        return bool(await self._aside("request_stop", run_id, *told))
+
+    async def note_audit(self, row: AuditRow) -> None:
+        await self._aside("note_audit", *audit_told(row))
+
+    async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        found: list[AuditRow] = []
+        edge = "" if wanted.after is None else str(wanted.after)
+        told = (_PAGE, int(wanted.after is not None))
+        while page := await self._aside("audit", wanted.run_id or "", edge, *told):
+            rows = [audit_row(number, said) for number, said in page]
+            found += filter(wanted.matches, rows)
+            if len(found) >= wanted.limit or len(page) < _PAGE:
+                break
+            edge = str(rows[-1].number)
+        found = found[: wanted.limit]
+        return found if wanted.after is not None else found[::-1]
+
+    async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
+        return int(await self._aside("forget_audit", micros(before), limit))
 
     async def stop_note(self, run_id: str) -> bytes | None:
         _, flat = await self._aside("run", run_id)
@@ -360,8 +387,11 @@ class RedisStore:
         narrowed = [marked(part) for part in (wanted.after, wanted.run_id, wanted.flow_id, wanted.kind)]
         return _waits(await self._aside("waits", index, wanted.limit, *narrowed, status))
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
-        about = (signal.signal_id, signal.name, signal.value or b"", most)
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
+        message = (signal.signal_id, signal.name, signal.value or b"")
+        about: Sequence[Argument] = (*message, most, *audit_told(audit))
         return Sending((await self._aside("send", run_id, *about)).decode())
 
     async def inbox(
@@ -380,19 +410,24 @@ class RedisStore:
         told = (part for new in signals for part in (new.number, new.was, new.value))
         return int(await self._aside("recode_signals", run_id, *told))
 
-    async def keep_event(self, event: EventRow) -> Hashes:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> Hashes:
         kept = 0 if event.expires_at is None else span(event.expires_at - event.published_at)
         about = (event.event_id, event.name, event.value, Wanted(event.name, {}).prefix, kept)
         fields = (part for pair in event.fields.items() for part in pair)
-        found = [Wanted.of(topic.decode()) for topic in await self._aside("keep_event", *about, *fields)]
+        [told] = audit_told(audit) or (b"",)
+        topics = await self._aside("keep_event", *about, told, *fields)
+        found = [Wanted.of(topic.decode()) for topic in topics]
         return [wanted.shape for wanted in found if wanted is not None]
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         found = await self._aside("had_events", run_id)
         return sorted(HadEvent(*(part.decode() for part in one)) for one in found)
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
-        about = (event.name, event.event_id, event.value, MOST_AT_ONCE)
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
+        [told] = audit_told(audit) or (b"",)
+        about = (event.name, event.event_id, event.value, MOST_AT_ONCE, told)
         return int(await self._aside("settle_event", *about, *topics))
 
     async def wait(self, wait_id: str) -> WaitRow | None:
@@ -410,6 +445,7 @@ class RedisStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         # Called once: if the reply were lost, a second call would say that another answer had come first.
         done, flat = await self._aside(
@@ -420,6 +456,7 @@ class RedisStore:
             marked(token_hash),
             "" if at is None else micros(at),
             marked(details),
+            *audit_told(audit),
             once=True,
         )
         return bool(done), wait_row(hash_of(flat))
@@ -427,8 +464,11 @@ class RedisStore:
     async def fire(self, run_id: str) -> Waits:
         return _waits(await self._aside("fire", run_id))
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
-        return wait_row(hash_of(await self._aside("change_wait", wait_id, *wait_changes(change))))
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
+        [told] = audit_told(audit) or (b"",)
+        return wait_row(hash_of(await self._aside("change_wait", wait_id, told, *wait_changes(change))))
 
     async def now(self) -> datetime | None:
         return moment(await self._aside("now"))
@@ -465,11 +505,19 @@ class RedisStore:
                 seen += many
         return None
 
-    async def ack(self, run_id: str) -> None:
-        await self._aside("ack", run_id)
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
+        await self._aside("ack", run_id, *audit_told(audit))
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
-        return await self._erasures.get(ToErase(run_id, head, reason, summary, object()))
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
+        return await self._erasures.get(ToErase(run_id, head, reason, summary, audit, object()))
 
     async def _erase_some(self, asked: list[ToErase]) -> dict[ToErase, Erasure]:
         verdicts: dict[ToErase, Erasure] = {}
@@ -485,7 +533,8 @@ class RedisStore:
                     continue
                 judged.append(one)
                 seen = (one.head, marked(fields.get(b"expires")), marked(fields.get(b"pinned")))
-                told += (one.run_id, *seen, one.reason, marked(one.summary))
+                [row] = audit_told(one.audit) or (b"",)
+                told += (one.run_id, *seen, one.reason, marked(one.summary), row)
             # Judged by what the rows said; one that says something else by now is judged again.
             gone = await self._aside("erase", *told) if told else []
             verdicts |= {one: Erasure.ERASED for one, is_gone in zip(judged, gone, strict=True) if is_gone}
@@ -504,8 +553,8 @@ class RedisStore:
         gone: int = await self._aside("forget", *run_ids)
         return gone
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
-        return bool(await self._aside("pin", run_id, marked(reason)))
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+        return bool(await self._aside("pin", run_id, marked(reason), *audit_told(audit)))
 
     async def note(self, removal: Removal) -> None:
         await self._aside("note", msgspec.json.encode(removal))
@@ -565,6 +614,7 @@ class ToErase(NamedTuple):
     head: int
     reason: str
     summary: bytes | None
+    audit: AuditRow | None
     asked: object
     """Another one each time: of two that ask for the same, one erases the run."""
 

@@ -542,3 +542,33 @@ INSERT INTO removals (details) VALUES (?1);
 
 -- name: removals
 SELECT number, details FROM removals WHERE number < coalesce(?1, 1 << 62) ORDER BY number DESC LIMIT ?2;
+
+-- name: add_audit
+INSERT OR IGNORE INTO audit (audit_id, at, act, actor, run_id, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+
+-- name: audit_newest
+SELECT number, audit_id, at, act, actor, run_id, details FROM audit
+WHERE (?2 IS NULL OR actor = ?2) AND (?3 IS NULL OR act = ?3) AND at >= coalesce(?4, at) AND at < coalesce(?5, at + 1)
+  AND ?1 IS NULL AND ?7 IS NULL
+ORDER BY number DESC LIMIT ?6;
+
+-- name: audit_after
+SELECT number, audit_id, at, act, actor, run_id, details FROM audit
+WHERE (?2 IS NULL OR actor = ?2) AND (?3 IS NULL OR act = ?3) AND at >= coalesce(?4, at) AND at < coalesce(?5, at + 1)
+  AND ?1 IS NULL AND number > ?7
+ORDER BY number LIMIT ?6;
+
+-- name: audit_of_run_newest
+SELECT number, audit_id, at, act, actor, run_id, details FROM audit
+WHERE (?2 IS NULL OR actor = ?2) AND (?3 IS NULL OR act = ?3) AND at >= coalesce(?4, at) AND at < coalesce(?5, at + 1)
+  AND run_id = ?1 AND ?7 IS NULL
+ORDER BY number DESC LIMIT ?6;
+
+-- name: audit_of_run_after
+SELECT number, audit_id, at, act, actor, run_id, details FROM audit
+WHERE (?2 IS NULL OR actor = ?2) AND (?3 IS NULL OR act = ?3) AND at >= coalesce(?4, at) AND at < coalesce(?5, at + 1)
+  AND run_id = ?1 AND number > ?7
+ORDER BY number LIMIT ?6;
+
+-- name: forget_audit
+DELETE FROM audit WHERE at < ?1 AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?2);

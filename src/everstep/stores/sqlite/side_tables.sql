@@ -113,12 +113,15 @@ CREATE INDEX votes_by_run ON votes (run_key);
 
 -- Who did what. It outlives the runs it tells of.
 CREATE TABLE audit (
-    number  INTEGER PRIMARY KEY,
-    at      INTEGER NOT NULL,
-    act     TEXT    NOT NULL,
-    actor   TEXT,
-    run_id  TEXT,
-    details BLOB
+    -- It only grows: a listing is continued from it, also when older rows were removed.
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- Made by who acts: what is written twice, for a reply was lost, is one row.
+    audit_id TEXT    NOT NULL UNIQUE,
+    at       INTEGER NOT NULL,
+    act      TEXT    NOT NULL,
+    actor    TEXT    NOT NULL,
+    run_id   TEXT,
+    details  BLOB    NOT NULL
 );
 CREATE INDEX audit_by_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
 

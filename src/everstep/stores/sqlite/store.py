@@ -24,6 +24,7 @@ from everstep.engine.commits import (
 )
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
+from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -88,9 +89,11 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
+    from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow, HadEvent
     from everstep.ports.health import Health
     from everstep.ports.live import LiveRing
+    from everstep.stores.sqlite.audit import SqliteAudit
     from everstep.stores.sqlite.claims import SqliteDueRuns
     from everstep.stores.sqlite.events import SqliteEvents
     from everstep.stores.sqlite.health import look_at, write_and_remove
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     from everstep.stores.sqlite.restoring import restore
     from everstep.stores.sqlite.side_tables import SideTables
 else:
+    SqliteAudit = on_demand("everstep.stores.sqlite.audit:SqliteAudit")
     SqliteDueRuns = on_demand("everstep.stores.sqlite.claims:SqliteDueRuns")
     SqliteEvents = on_demand("everstep.stores.sqlite.events:SqliteEvents")
     SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
@@ -133,6 +137,7 @@ class SqliteStore:
         live=True,
         has_inbox=True,
         has_events=True,
+        audits=True,
     )
 
     def __init__(
@@ -186,6 +191,33 @@ class SqliteStore:
     def _events(self) -> SqliteEvents:
         return SqliteEvents(self._db, self._sql, self._side, self._waits)
 
+    @cached_property
+    def _audit(self) -> SqliteAudit:
+        return SqliteAudit(self._db, self._sql, self._side)
+
+    def _audited(self, row: AuditRow, work: Callable[[], T]) -> T:
+        """Do some work, and keep who did it in the same transaction unless there was nothing to do."""
+
+        def both() -> T:
+            done = work()
+            if done:
+                self._audit.add(row, self._clock.now())
+            return done
+
+        return self._in_transaction(both)
+
+    async def note_audit(self, row: AuditRow) -> None:
+        with self._lock, plainly(self.path):
+            self._audited(row, lambda: True)
+
+    async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        with self._lock, plainly(self.path):
+            return self._audit.list(wanted)
+
+    async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
+        with self._lock, plainly(self.path):
+            return self._audit.forget(before, limit)
+
     def _listen(self, commit: Commit, key: int) -> None:
         """Take the signals that a commit names, and bring its waits and what they listen for together."""
         now = self._clock.now()
@@ -193,17 +225,29 @@ class SqliteStore:
         if any(wait.kind == EVENT_KIND for wait in commit.waits):
             self._events.pair(key, now)
 
-    async def keep_event(self, event: EventRow) -> Names:
+    async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> Names:
+        def keep() -> Names:
+            if audit is not None:
+                self._audit.add(audit, self._clock.now())
+            return self._events.keep(event, self._clock.now())
+
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._events.keep(event, self._clock.now()))
+            return self._in_transaction(keep)
 
     async def had_events(self, run_id: str) -> list[HadEvent]:
         with self._lock, plainly(self.path):
             return self._events.had(run_id)
 
-    async def settle_event(self, event: EventRow, topics: Collection[str]) -> int:
+    async def settle_event(
+        self, event: EventRow, topics: Collection[str], *, audit: AuditRow | None = None
+    ) -> int:
+        def settle() -> int:
+            if audit is not None:
+                self._audit.add(audit, self._clock.now())
+            return self._events.settle(event, topics, self._clock.now())
+
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._events.settle(event, topics, self._clock.now()))
+            return self._in_transaction(settle)
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
@@ -271,6 +315,8 @@ class SqliteStore:
             self._adopt(key, sequence, commit.adopts)
         if commit.taken or commit.pairs:
             self._listen(commit, key)
+        if commit.audit is not None:
+            self._audit.add(commit.audit, self._clock.now())
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -339,6 +385,8 @@ class SqliteStore:
             self._change_status(commit, key, commit.status)
         if commit.pairs:
             self._listen(commit, key)
+        if commit.audit is not None:
+            self._audit.add(commit.audit, self._clock.now())
         return Verdict.ACCEPTED
 
     def _taken(self, commit: Commit) -> Verdict | None:
@@ -406,7 +454,13 @@ class SqliteStore:
 
     async def restore(self, run: WholeRun) -> Restored:
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: restore(self._db, self._sql, run, self._restore_inbox))
+            return self._in_transaction(lambda: self._restore(run))
+
+    def _restore(self, run: WholeRun) -> Restored:
+        restored: Restored = restore(self._db, self._sql, run, self._restore_inbox)
+        if run.audit is not None and restored is Restored.RESTORED:
+            self._audit.add(run.audit, self._clock.now())
+        return restored
 
     def _restore_inbox(self, key: int, run: WholeRun) -> None:
         self._inbox.restore(key, run.inbox)
@@ -593,8 +647,12 @@ class SqliteStore:
             return read_structure(bytes(structure))
         return None
 
-    async def request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None = None) -> bool:
+    async def request_stop(
+        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+    ) -> bool:
         with self._lock, plainly(self.path):
+            if audit is not None:
+                return self._audited(audit, lambda: self._request_stop(run_id, wanted, note))
             return self._in_transaction(lambda: self._request_stop(run_id, wanted, note))
 
     def _request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None) -> bool:
@@ -647,8 +705,16 @@ class SqliteStore:
         found = self._execute("run_at", (checkpoint_id,))
         return str(found[0][0]) if found else None
 
-    async def ack(self, run_id: str) -> None:
-        self._execute("ack", (run_id, to_int(self._clock.now())))
+    async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
+        def acknowledge() -> bool:
+            self._db.execute(self._sql["ack"], (run_id, to_int(self._clock.now())))
+            return True
+
+        with self._lock, plainly(self.path):
+            if audit is not None:
+                self._audited(audit, acknowledge)
+            else:
+                acknowledge()
 
     def _execute(self, query: str, bindings: tuple[Any, ...]) -> Rows:
         with self._lock, plainly(self.path):
@@ -678,16 +744,28 @@ class SqliteStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._lock, plainly(self.path):
             now = at or self._clock.now()
             given = (wait_id, by, answer, token_hash, now, details)
-            done = self._in_transaction(lambda: self._waits.settle(*given))
+            if audit is not None:
+                done = self._audited(audit, lambda: self._waits.settle(*given))
+            else:
+                done = self._in_transaction(lambda: self._waits.settle(*given))
             return done, self._waits.get(wait_id)
 
-    async def send(self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN) -> Sending:
+    async def send(
+        self, run_id: str, signal: SignalRow, *, most: int = MOST_UNTAKEN, audit: AuditRow | None = None
+    ) -> Sending:
+        def send() -> Sending:
+            verdict = self._inbox.send(run_id, signal, most, self._clock.now())
+            if audit is not None and verdict is Sending.SENT:
+                self._audit.add(audit, self._clock.now())
+            return verdict
+
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._inbox.send(run_id, signal, most, self._clock.now()))
+            return self._in_transaction(send)
 
     async def inbox(
         self,
@@ -713,17 +791,39 @@ class SqliteStore:
                 self._waits.settle_due(run_id, now)
             return self._waits.list(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
 
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+    async def change_wait(
+        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+    ) -> WaitRow | None:
+        def change_it() -> WaitRow | None:
+            changed = self._waits.change(wait_id, change)
+            if audit is not None and changed is not None and changed.status is WaitStatus.OPEN:
+                self._audit.add(audit, self._clock.now())
+            return changed
+
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._waits.change(wait_id, change))
+            return self._in_transaction(change_it)
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         with self._lock, plainly(self.path):
             return self._waits.next_due(after)
 
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        head: int,
+        reason: str,
+        summary: bytes | None = None,
+        audit: AuditRow | None = None,
+    ) -> Erasure:
+        def erase() -> Erasure:
+            verdict = self._erase(run_id, head, reason, summary)
+            if audit is not None and verdict is Erasure.ERASED:
+                self._audit.add(audit, self._clock.now())
+            return verdict
+
         with self._lock, plainly(self.path):
-            verdict: Erasure = self._in_transaction(lambda: self._erase(run_id, head, reason, summary))
+            verdict: Erasure = self._in_transaction(erase)
             self._forget(run_id)
         if verdict is Erasure.ERASED and self.path.with_name(self.path.name + ".live").exists():
             ring = SqliteRing(self.path, self._clock)
@@ -771,10 +871,13 @@ class SqliteStore:
             self._db.execute(self._sql["forget"], (msgspec.json.encode(list(run_ids)).decode(),))
             return self._db.changes()
 
-    async def pin(self, run_id: str, reason: str | None) -> bool:
-        with self._lock, plainly(self.path):
+    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+        def pin() -> bool:
             self._db.execute(self._sql["pin"], (run_id, reason))
             return self._db.changes() == 1
+
+        with self._lock, plainly(self.path):
+            return pin() if audit is None else self._audited(audit, pin)
 
     async def note(self, removal: Removal) -> None:
         self._execute("note_removal", (msgspec.json.encode(removal),))

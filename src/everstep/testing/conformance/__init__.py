@@ -25,9 +25,10 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{part.name}" for part in iter_modules(__path__)))
 
 from everstep.testing.conformance.adoption import Adoptions  # noqa: E402
+from everstep.testing.conformance.audit import Audits  # noqa: E402
 from everstep.testing.conformance.buckets import BucketConformance  # noqa: E402
 from everstep.testing.conformance.clients import Blobs, Listing, TwoClients  # noqa: E402
-from everstep.testing.conformance.clocks import Clocks  # noqa: E402
+from everstep.testing.conformance.clocks import Clocks, ClockSkew  # noqa: E402
 from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
@@ -48,7 +49,6 @@ from everstep.testing.conformance.retention import (  # noqa: E402
     RetentionRaces,
     Sweeping,
 )
-from everstep.testing.conformance.skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance.waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]
@@ -82,6 +82,7 @@ class StoreConformance(
     WaitListing,
     Inboxes,
     Events,
+    Audits,
     Due,
     Endings,
     Changes,

@@ -98,7 +98,7 @@ class Restoring(Suite):
             HadEvent("a", "sent", "e1"),
             HadEvent("b\0é", "paid é", "2:é"),
         )
-        run = msgspec.structs.replace(_run("run", client.clock), had=had)
+        run = msgspec.structs.replace(whole_run("run", client.clock), had=had)
         for expected in (Restored.RESTORED, Restored.SAME):
             assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
             assert client.call(cast("EventStore", client.store).had_events("run")) == list(had)
@@ -113,7 +113,7 @@ class Restoring(Suite):
             pytest.skip("it declares that it has no events")
         topic = wanted_by(name, {"order": "é"}).topic
         wait = _wait("w", client.clock, kind="event", topic=topic)
-        assert _restore(client, _run("run", client.clock, status=Status.HALTED, rows=(wait,))) == "restored"
+        assert _restore(client, whole_run("run", client.clock, status=Status.HALTED, rows=(wait,))) == "restored"
         event = EventRow(
             event_id="e",
             name=name,
@@ -127,7 +127,7 @@ class Restoring(Suite):
 
     def test_a_restored_run_is_as_it_was(self, restoring: Client) -> None:
         clock = restoring.clock
-        run = _run(
+        run = whole_run(
             "run",
             clock,
             length=5,
@@ -149,7 +149,7 @@ class Restoring(Suite):
         assert restoring.listing() == ["run"]
 
     def test_another_client_sees_it_at_once(self, restoring: Client, clients: Callable[[], Client]) -> None:
-        other, run = clients(), _run("run", restoring.clock)
+        other, run = clients(), whole_run("run", restoring.clock)
         assert other.call(other.store.run("run")) is None and other.get("run") == []
         assert _restore(restoring, run) is Restored.RESTORED
         assert tuple(other.get("run")) == run.records
@@ -157,13 +157,13 @@ class Restoring(Suite):
 
     def test_the_lease_of_the_other_store_is_not_restored(self, restoring: Client) -> None:
         chain = Chain("run", restoring.clock)
-        run = _run("run", restoring.clock, lease=chain.lease())
+        run = whole_run("run", restoring.clock, lease=chain.lease())
         assert _restore(restoring, run) is Restored.RESTORED
         assert restoring.row("run").lease is None
         assert restoring.due(flows=[_HASH]) == ["run"]
 
     def test_a_restored_run_can_be_driven_to_its_end(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, length=3)
+        run = whole_run("run", restoring.clock, length=3)
         assert _restore(restoring, run) is Restored.RESTORED
         chain = _chain(run, restoring.clock)
         assert restoring.put(chain.following()) == [Verdict.FENCED]
@@ -178,14 +178,14 @@ class Restoring(Suite):
 
     def test_a_finished_run_is_not_due(self, restoring: Client) -> None:
         for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
-            run = _run(status.value, restoring.clock, status=status, ended_at=restoring.clock.now())
+            run = whole_run(status.value, restoring.clock, status=status, ended_at=restoring.clock.now())
             assert _restore(restoring, run) is Restored.RESTORED
         assert restoring.due(flows=[_HASH]) == []
         assert restoring.listing(status=Status.FAILED) == ["failed"]
 
     def test_a_run_that_was_set_aside_or_told_to_stop_stays_so(self, restoring: Client) -> None:
-        damaged = _run("damaged", restoring.clock, needs_repair="a record is missing")
-        stopping = _run("stopping", restoring.clock, stop_request=StopRequest.CANCEL)
+        damaged = whole_run("damaged", restoring.clock, needs_repair="a record is missing")
+        stopping = whole_run("stopping", restoring.clock, stop_request=StopRequest.CANCEL)
         for run in (damaged, stopping):
             assert _restore(restoring, run) is Restored.RESTORED
             assert restoring.row(run.row.run_id) == run.row
@@ -193,7 +193,7 @@ class Restoring(Suite):
         assert restoring.due(flows=[_HASH]) == ["stopping"]
 
     def test_the_same_run_again_changes_nothing(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, waits=("w",), status=Status.HALTED)
+        run = whole_run("run", restoring.clock, waits=("w",), status=Status.HALTED)
         assert _restore(restoring, run) is Restored.RESTORED
         assert restoring.settle("w", b"yes")
         before = (restoring.row("run"), restoring.get("run"), restoring.wait("w"))
@@ -201,7 +201,7 @@ class Restoring(Suite):
         assert (restoring.row("run"), restoring.get("run"), restoring.wait("w")) == before
 
     def test_a_run_that_has_gone_on_is_left_as_it_is(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, length=2)
+        run = whole_run("run", restoring.clock, length=2)
         _restore(restoring, run)
         chain = _chain(run, restoring.clock)
         chain.epoch = restoring.claim("run").epoch
@@ -211,7 +211,7 @@ class Restoring(Suite):
         assert (restoring.row("run"), restoring.get("run")) == before
 
     def test_an_older_state_of_it_is_left_as_it_is(self, restoring: Client) -> None:
-        newer = _run("run", restoring.clock, length=4)
+        newer = whole_run("run", restoring.clock, length=4)
         row = msgspec.structs.replace(newer.row, checkpoints=2)
         older = msgspec.structs.replace(newer, row=row, records=newer.records[:2])
         assert _restore(restoring, older) is Restored.RESTORED
@@ -224,7 +224,7 @@ class Restoring(Suite):
         own = restoring.admit("run")
         restoring.extend(own, [b"mine"])
         before = (restoring.row("run"), restoring.get("run"))
-        assert _restore(restoring, _run("run", restoring.clock, length=length)) is Restored.TAKEN
+        assert _restore(restoring, whole_run("run", restoring.clock, length=length)) is Restored.TAKEN
         assert (restoring.row("run"), restoring.get("run")) == before
         restoring.extend(own, [b"goes on"])
 
@@ -246,7 +246,7 @@ class Restoring(Suite):
             ),
             _wait("else", clock, due_at=now, scheduler="cron", schedule_id="77", details=b"\x01\x00secret"),
         )
-        run = _run("run", clock, status=Status.HALTED, rows=waits)
+        run = whole_run("run", clock, status=Status.HALTED, rows=waits)
         assert _restore(restoring, run) is Restored.RESTORED
         assert tuple(restoring.wait(wait.wait_id) for wait in waits) == waits
         assert restoring.waits(run_id="run") == ["old", "open", "due", "else"]
@@ -269,7 +269,7 @@ class Restoring(Suite):
             answer=b"true",
         )
         assert (
-            _restore(restoring, _run("run", clock, status=Status.HALTED, rows=(settled,)))
+            _restore(restoring, whole_run("run", clock, status=Status.HALTED, rows=(settled,)))
             is Restored.RESTORED
         )
         assert restoring.due(flows=[_HASH]) == ["run"]
@@ -277,7 +277,7 @@ class Restoring(Suite):
         assert not restoring.settle("w", b"again")
 
     def test_an_open_wait_can_be_answered_and_closed(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, waits=("w",), status=Status.HALTED)
+        run = whole_run("run", restoring.clock, waits=("w",), status=Status.HALTED)
         _restore(restoring, run)
         assert restoring.due(flows=[_HASH]) == []
         assert restoring.settle("w", b"yes")
@@ -289,7 +289,7 @@ class Restoring(Suite):
 
     def test_nothing_comes_of_a_run_whose_wait_is_there(self, restoring: Client) -> None:
         restoring.halted("other", "w2")
-        run = _run("run", restoring.clock, waits=("w1", "w2"), status=Status.HALTED)
+        run = whole_run("run", restoring.clock, waits=("w1", "w2"), status=Status.HALTED)
         with pytest.raises(StoreError):
             _restore(restoring, run)
         assert restoring.call(restoring.store.run("run")) is None
@@ -304,7 +304,7 @@ class Restoring(Suite):
         restoring.halt(chain, chain.wait("theirs", token_hash=b"t" * 32))
         thief = _wait("mine", restoring.clock, token_hash=b"t" * 32)
         with pytest.raises(StoreError):
-            _restore(restoring, _run("run", restoring.clock, status=Status.HALTED, rows=(thief,)))
+            _restore(restoring, whole_run("run", restoring.clock, status=Status.HALTED, rows=(thief,)))
         assert restoring.call(restoring.store.run("run")) is None
         assert restoring.call(restoring.store.wait("mine")) is None
         found = restoring.call(restoring.store.wait_of_token(b"t" * 32))
@@ -312,7 +312,7 @@ class Restoring(Suite):
 
     def test_a_fork_comes_after_its_parent(self, restoring: Client) -> None:
         clock = restoring.clock
-        parent = _run("parent", clock, length=4)
+        parent = whole_run("parent", clock, length=4)
         fork = _fork(parent, "fork", clock, at=2)
         assert _restore(restoring, fork) is Restored.NO_BASE
         assert restoring.call(restoring.store.run("fork")) is None and restoring.get("fork") == []
@@ -326,19 +326,19 @@ class Restoring(Suite):
     def test_a_fork_of_another_run_of_that_name_is_refused(self, restoring: Client) -> None:
         own = restoring.admit("parent")
         restoring.extend(own, [b"2", b"3"])
-        fork = _fork(_run("parent", restoring.clock, length=3), "fork", restoring.clock, at=2)
+        fork = _fork(whole_run("parent", restoring.clock, length=3), "fork", restoring.clock, at=2)
         assert _restore(restoring, fork) is Restored.NO_BASE
         assert restoring.listing() == ["parent"]
 
     def test_what_a_restored_fork_goes_on_from_is_pinned(self, restoring: Client) -> None:
-        parent = _run("parent", restoring.clock, length=4, keyframes=(2, 4))
+        parent = whole_run("parent", restoring.clock, length=4, keyframes=(2, 4))
         _restore(restoring, parent)
         _restore(restoring, _fork(parent, "fork", restoring.clock, at=3))
         with pytest.raises(CheckpointPinned):
             restoring.trim("parent", 4)
 
     def test_a_restored_run_can_be_forked(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, length=3)
+        run = whole_run("run", restoring.clock, length=3)
         _restore(restoring, run)
         fork = fork_of(head_of(_chain(run, restoring.clock)), "fork", restoring.clock)
         restoring.accept(fork, fork.admission())
@@ -346,7 +346,7 @@ class Restoring(Suite):
 
     def test_runs_can_be_admitted_before_and_after(self, restoring: Client) -> None:
         restoring.admit("before")
-        _restore(restoring, _run("run", restoring.clock, length=3))
+        _restore(restoring, whole_run("run", restoring.clock, length=3))
         after = restoring.admit("after")
         restoring.extend(after, [b"2"])
         assert restoring.listing() == ["after", "run", "before"]
@@ -356,7 +356,7 @@ class Restoring(Suite):
     def test_a_pinned_run_stays_pinned(self, store_kit: StoreKit, restoring: Client) -> None:
         if not store_kit.capabilities.retains:
             pytest.skip("it pins nothing")
-        run = _run("run", restoring.clock, length=3, pinned="for the audit")
+        run = whole_run("run", restoring.clock, length=3, pinned="for the audit")
         assert _restore(restoring, run) is Restored.RESTORED
         assert restoring.row("run") == run.row
         assert restoring.listing(pinned=True) == ["run"]
@@ -367,7 +367,7 @@ class Restoring(Suite):
         if not store_kit.capabilities.retains:
             pytest.skip("it erases nothing")
         store = cast(RetainingStore, restoring.store)
-        run = _run("run", restoring.clock, length=3, waits=("w",), status=Status.HALTED)
+        run = whole_run("run", restoring.clock, length=3, waits=("w",), status=Status.HALTED)
         assert _restore(restoring, run) is Restored.RESTORED
         restoring.admit("other")
         assert restoring.call(store.erase("run", head=3, reason="moved")) is Erasure.ERASED
@@ -385,7 +385,7 @@ class Restoring(Suite):
         if not store_kit.capabilities.retains:
             pytest.skip("it erases nothing")
         store = cast(RetainingStore, restoring.store)
-        run = _run("run", restoring.clock, length=2)
+        run = whole_run("run", restoring.clock, length=2)
         assert _restore(restoring, run) is Restored.RESTORED
         asleep = _chain(run, restoring.clock)
         stale = restoring.claim("run", "asleep")
@@ -399,7 +399,7 @@ class Restoring(Suite):
         assert restoring.row("run").lease == held
 
     def test_a_long_run_comes_in_one_go(self, restoring: Client) -> None:
-        run = _run("run", restoring.clock, length=1200)
+        run = whole_run("run", restoring.clock, length=1200)
         assert _restore(restoring, run) is Restored.RESTORED
         assert tuple(restoring.get("run")) == run.records
 
@@ -407,7 +407,7 @@ class Restoring(Suite):
     def test_of_many_that_bring_the_same_run_one_restores_it(
         self, restoring: Client, clients: Callable[[], Client]
     ) -> None:
-        run, found = _run("run", restoring.clock, length=20, waits=("w",), status=Status.HALTED), []
+        run, found = whole_run("run", restoring.clock, length=20, waits=("w",), status=Status.HALTED), []
         others = [clients() for _ in range(RACERS)]
         start = threading.Barrier(RACERS)
 
@@ -471,7 +471,7 @@ def _records(
     return tuple(found)
 
 
-def _run(
+def whole_run(
     run_id: str,
     clock: ManualClock,
     *,
@@ -505,7 +505,7 @@ def _run(
 
 
 def _fork(parent: WholeRun, run_id: str, clock: ManualClock, *, at: int) -> WholeRun:
-    whole = _run(run_id, clock, parent_run_id=parent.row.run_id, forked_at=at)
+    whole = whole_run(run_id, clock, parent_run_id=parent.row.run_id, forked_at=at)
     row = msgspec.structs.replace(whole.row, checkpoints=at + 2)
     records = _records(run_id, clock, at + 1, 2, (), 0)
     base = parent.records[at - 1].checkpoint_id

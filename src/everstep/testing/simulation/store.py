@@ -65,7 +65,7 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events"),
+    *("inbox", "had_events", "audit"),
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -94,6 +94,8 @@ WRITES = (
         "forget",
         "pin",
         "note",
+        "note_audit",
+        "forget_audit",
     ),
     "tidy",
 )
@@ -109,6 +111,7 @@ _CAPABILITIES = Capabilities(
     restores=True,
     has_inbox=True,
     has_events=True,
+    audits=True,
 )
 
 

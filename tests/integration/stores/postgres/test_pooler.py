@@ -52,6 +52,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 fences=True,
                 has_inbox=True,
                 has_events=True,
+                audits=True,
                 live=True,
             ),
         )

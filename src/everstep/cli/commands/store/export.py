@@ -59,6 +59,7 @@ FORMS = {
     default="bundle",
     help="bundle (default), session (three files), folder, phases or pipeline (JSON of one checkpoint).",
 )
+@who_option_by
 @store_option
 @json_option
 def export(
@@ -118,6 +119,7 @@ def export(
                 force=force,
                 flow=load_flow(flow) if flow is not None else None,
                 on_progress=meter,
+                **who(),
             )
     if as_json:
         write_json(wire(done))

@@ -37,6 +37,7 @@ SHOWN = 50
 @click.option(
     "--tombstones-for", metavar="SPAN", help="Let go of the ids and summaries of runs removed longer ago."
 )
+@click.option("--audit-older-than", metavar="SPAN", help="Remove older rows of the audit log, such as 365d.")
 @click.option(
     "--flows", metavar="FILE.py[:FLOW]", multiple=True, help="Keep runs of these flows by their own rules."
 )
@@ -60,6 +61,7 @@ def command(
     tiers: bool,
     abandoned_for: str | None,
     tombstones_for: str | None,
+    audit_older_than: str | None,
     flows: tuple[str, ...],
     shared: bool,
     shows_log: bool,
@@ -101,6 +103,7 @@ def command(
             flows=known,
             dry_run=dry_run,
             shared=shared,
+            audit_older_than=audit_older_than,
             on_progress=_say if watched else None,
         )
     if as_json:

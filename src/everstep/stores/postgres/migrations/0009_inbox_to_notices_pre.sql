@@ -107,12 +107,14 @@ CREATE INDEX votes_by_run ON {schema}.votes (run_key);
 
 -- Who did what. It outlives the runs it tells of.
 CREATE TABLE {schema}.audit (
-    number  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at      bigint NOT NULL,
-    act     text COLLATE "C" NOT NULL,
-    actor   text COLLATE "C",
-    run_id  text COLLATE "C",
-    details bytea
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Made by who acts: what is written twice, for a reply was lost, is one row.
+    audit_id text COLLATE "C" NOT NULL UNIQUE,
+    at       bigint NOT NULL,
+    act      text COLLATE "C" NOT NULL,
+    actor    text COLLATE "C" NOT NULL,
+    run_id   text COLLATE "C",
+    details  bytea NOT NULL
 );
 CREATE INDEX audit_by_run ON {schema}.audit (run_id, number) WHERE run_id IS NOT NULL;
 
@@ -231,8 +233,17 @@ BEGIN
     RETURN 'sent';
 END $$;
 
--- As put_6, for commits of which some take signals, or open or close waits for them. One that was accepted before finds
--- nothing more to do.
+-- Keeps a row of the audit log, once; in the transaction of what it tells of.
+CREATE FUNCTION {schema}.audit_9(
+    the_id text, the_act text, the_actor text, the_run text, the_details bytea, the_time bigint
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO {schema}.audit (audit_id, at, act, actor, run_id, details)
+    VALUES (the_id, coalesce(the_time, {schema}.now_1()), the_act, the_actor, the_run, the_details)
+    ON CONFLICT (audit_id) DO NOTHING
+$$;
+
+-- As put_6, for commits of which some take signals, or open or close waits for them, or say for the audit log who acts.
+-- One that was accepted before finds nothing more to do.
 CREATE FUNCTION {schema}.put_9(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -242,14 +253,19 @@ DECLARE
     done record;
 BEGIN
     FOR done IN
-        SELECT c.place, c.sequence, c.taken, c.pairs, c.listening, r.run_key
+        SELECT c.place, c.sequence, c.taken, c.pairs, c.listening, c.audit, r.run_key
         FROM json_to_recordset(given) AS c(
-            place integer, run_id text, sequence bigint, taken json, pairs boolean, listening json)
+            place integer, run_id text, sequence bigint, taken json, pairs boolean, listening json, audit json)
         JOIN {schema}.runs AS r ON r.run_id = c.run_id
-        WHERE c.taken IS NOT NULL OR c.pairs OR c.listening IS NOT NULL
+        WHERE c.taken IS NOT NULL OR c.pairs OR c.listening IS NOT NULL OR c.audit IS NOT NULL
         ORDER BY r.run_key
     LOOP
         CONTINUE WHEN verdicts[done.place + 1] <> 'accepted';
+        IF done.audit IS NOT NULL THEN
+            PERFORM {schema}.audit_9(
+                done.audit ->> 'id', done.audit ->> 'act', done.audit ->> 'by', done.audit ->> 'run',
+                decode(done.audit ->> 'details', 'hex'), the_time);
+        END IF;
         IF done.taken IS NOT NULL THEN
             UPDATE {schema}.inbox SET taken_at = done.sequence, value = NULL
             WHERE run_key = done.run_key AND taken_at IS NULL

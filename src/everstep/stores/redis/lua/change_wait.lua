@@ -1,8 +1,12 @@
--- Changes fields of an open wait and returns its row. ARGV: wait, then names and values; no value removes it.
+-- Changes fields of an open wait and returns its row. ARGV: wait, a row of the audit log or '', then names and values; no
+-- value removes it.
 local key = wait_of(ARGV[2])
 local f = redis.call('HMGET', key, 'status', 'token', 'run')
-if f[1] == 'open' and #ARGV > 2 then
-  for k = 3, #ARGV, 2 do
+if f[1] == 'open' then
+  tell(ARGV[3])
+end
+if f[1] == 'open' and #ARGV > 3 then
+  for k = 4, #ARGV, 2 do
     if ARGV[k + 1] == '' then
       redis.call('HDEL', key, ARGV[k])
     else

@@ -1,7 +1,7 @@
 -- Removes runs with their waits and leaves tombstones, unless a row is not as it was judged, or was forked since.
 -- Returns 1 for each that it removed, else 0.
--- ARGV, for each: run, head, expiry and pin as they were ('=' before what there is), reason, summary.
-local EACH, now, gone = 6, clock(), {}
+-- ARGV, for each: run, head, expiry and pin as they were ('=' before what there is), reason, summary, row of the audit log.
+local EACH, now, gone = 7, clock(), {}
 
 local function marked(value)
   return value and '=' .. value or ''
@@ -36,7 +36,7 @@ local function leave_tombstone(run_id, n, flow, created, reason, summary)
   redis.call('ZADD', P .. 'tombstones:flow:' .. flow, number, run_id)
 end
 
-local function erase(run_id, head, expires, pinned, reason, summary)
+local function erase(run_id, head, expires, pinned, reason, summary, audit)
   local row = row_of(run_id)
   local f = redis.call('HMGET', row, 'head', 'expires', 'pinned', 'n', 'flow', 'hash', 'status', 'created', 'parent',
     'priority', 'group')
@@ -79,6 +79,7 @@ local function erase(run_id, head, expires, pinned, reason, summary)
     redis.call('UNLINK', unpack(own, first, math.min(first + 999, #own)))
   end
   leave_tombstone(run_id, n, flow, f[8], reason, summary)
+  tell(audit)
   return 1
 end
 

@@ -1,7 +1,9 @@
 -- Keeps an event for as long as it says, once, and returns the topics of open waits for its name, one of each shape.
--- ARGV: id, name, value, prefix of topics, how long it is kept or 0, then field and hash of each field.
+-- ARGV: id, name, value, prefix of topics, how long it is kept or 0, a row of the audit log or '',
+-- then field and hash of each field.
 local id, name, value, prefix, span = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local now = clock()
+tell(ARGV[7])
 if span > 0 then
   local event = event_of(name, id)
   local key = P .. 'event:' .. event
@@ -19,7 +21,7 @@ if span > 0 then
   if redis.call('EXISTS', key) == 0 then
     local ends = whole(tonumber(now) + span)
     redis.call('HSET', key, 'name', name, 'value', value, 'ends', ends)
-    for at = 7, #ARGV, 2 do
+    for at = 8, #ARGV, 2 do
       redis.call('HSET', key, 'field:' .. ARGV[at], ARGV[at + 1])
     end
     redis.call('ZADD', P .. 'events', ends, event)

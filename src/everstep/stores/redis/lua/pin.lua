@@ -1,4 +1,5 @@
--- Pins a run, or lets it go; returns whether there is such a run. ARGV: run, reason ('=' before one).
+-- Pins a run, or lets it go; returns whether there is such a run. ARGV: run, reason ('=' before one), a row of the
+-- audit log.
 local n = redis.call('HGET', row_of(ARGV[2]), 'n')
 if not n then
   return 0
@@ -10,5 +11,6 @@ else
   redis.call('HDEL', row_of(ARGV[2]), 'pinned')
   redis.call('ZREM', P .. 'kept', ARGV[2])
 end
+tell(ARGV[4])
 announce()
 return 1

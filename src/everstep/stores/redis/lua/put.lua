@@ -242,6 +242,9 @@ local function follow(run_id, sequence, more)
       end
     end
   end
+  if more.audit then
+    keep_audit(more.audit)
+  end
   reckon(run_id)
 end
 

@@ -94,6 +94,9 @@ for _, had in ipairs(run.had or {}) do
   redis.call('SADD', had_of(n, had[1]), event_of(had[2], had[3]))
   redis.call('SADD', P .. 'had:' .. n, had[1])
 end
+if run.audit then
+  keep_audit(run.audit)
+end
 reckon(run_id)
 announce()
 return { 'restored' }

@@ -1,5 +1,5 @@
 -- Puts a signal into the inbox of a run, as engine.settling says; returns what became of it.
--- ARGV: run, id, name, value, how many may wait to be taken.
+-- ARGV: run, id, name, value, how many may wait to be taken, a row of the audit log.
 local run_id = ARGV[2]
 local f = redis.call('HMGET', row_of(run_id), 'status', 'n')
 local status, n = f[1], f[2]
@@ -17,6 +17,7 @@ redis.call('HSET', inbox_of(n) .. ':ids', ARGV[3], number)
 redis.call('HSET', signal_of(n, number), 'id', ARGV[3], 'name', ARGV[4], 'value', ARGV[5], 'sent', clock(),
   'number', number)
 redis.call('ZADD', inbox_of(n), number, number)
+tell(ARGV[7])
 pair(run_id, n, status, clock())
 reckon(run_id)
 announce()

@@ -1,7 +1,7 @@
 -- Gives an open wait its answer, once; returns whether this did it, and its row.
 -- As engine.settling says: from its due time on only the clock settles it.
 -- ARGV: wait, by, answer and hash of the token ('=' before what is given), when it was given if not now, and
--- details with who gave it ('=' before them).
+-- details with who gave it ('=' before them); a row of the audit log.
 local wait_id, done = ARGV[2], 0
 local f = redis.call('HMGET', wait_of(wait_id), 'run', 'status', 'token', 'due')
 if f[2] == 'open' and (ARGV[5] == '' or f[3] and ARGV[5] == '=' .. f[3]) then
@@ -17,5 +17,8 @@ if f[2] == 'open' and (ARGV[5] == '' or f[3] and ARGV[5] == '=' .. f[3]) then
   reckon(f[1])
   announce()
   done = by == ARGV[3] and 1 or 0
+  if done == 1 then
+    tell(ARGV[8])
+  end
 end
 return { done, redis.call('HGETALL', wait_of(wait_id)) }

@@ -1,0 +1,20 @@
+-- Keeps a row of the audit log, once: its id, its run or '', and what else is kept of it. Numbers only grow.
+local function keep_audit(row)
+  if redis.call('HEXISTS', P .. 'audit:ids', row[1]) == 1 then
+    return
+  end
+  local number = redis.call('INCR', P .. 'audit:number')
+  redis.call('HSET', P .. 'audit:ids', row[1], number)
+  redis.call('HSET', P .. 'audit:rows', number, clock() .. ' ' .. row[3])
+  redis.call('ZADD', P .. 'audit', number, number)
+  if row[2] ~= '' then
+    redis.call('ZADD', P .. 'audit:run:' .. row[2], number, number)
+  end
+end
+
+-- Keeps the row that an argument holds, if the act has a name.
+local function tell(argument)
+  if argument and argument ~= '' then
+    keep_audit(cmsgpack.unpack(argument))
+  end
+end

@@ -1,0 +1,294 @@
+"""The audit log: rows that are written with what they tell of, and outlive it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from everstep.model.acts import AuditOutcome, AuditRow, Known
+from everstep.model.enums import Status
+from everstep.model.removal import Erasure
+from everstep.model.waits import Sending, SettledBy, SignalRow, WaitChange
+from everstep.ports.audit import AuditFilter, AuditStore
+from everstep.ports.events import EventRow, EventStore, fields_of
+from everstep.ports.inbox import InboxStore
+from everstep.ports.restoring import Restored, RestoringStore
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import StopRequest, Verdict
+from everstep.testing.conformance.forks import sealed
+from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite
+from everstep.testing.conformance.restoring import whole_run
+
+WRITERS = 4
+EACH = 10
+
+
+class Audits(Suite):
+    """Only for stores that declare `audits`; any other must not have the methods either."""
+
+    @pytest.fixture
+    def audits(self, client: Client, store_kit: StoreKit) -> Client:
+        has_it = client.store.capabilities.audits
+        assert has_it is store_kit.capabilities.audits is isinstance(client.store, AuditStore)
+        if not has_it:
+            pytest.skip("it declares that it keeps no audit log")
+        return client
+
+    def test_a_row_comes_back_as_it_was_with_a_number_and_a_time(self, audits: Client) -> None:
+        client = audits
+        ugly = "a'\"\\{}\u2028é🙂;:%~/"
+        told = {"how": Known.AUTHENTICATED, "comment": "two\nlines", "code": "DAG-1"}
+        row = entry(act="cancel", by=ugly, run_id=ugly, about=ugly, outcome=AuditOutcome.REFUSED, **told)
+        assert rows_of(client) == []
+        note(client, row)
+        client.clock.advance(5)
+        note(client, entry(run_id=None))
+        first, second = rows_of(client)
+        assert msgspec.structs.replace(first, number=0, at=None) == row
+        assert first.at == client.clock.now() - timedelta(seconds=5) and second.at == client.clock.now()
+        assert 0 < first.number < second.number and second.run_id is None
+
+    def test_the_same_row_is_kept_once(self, audits: Client, clients: Callable[[], Client]) -> None:
+        row = entry()
+        for client in (audits, audits, clients()):
+            note(client, row)
+        assert len(rows_of(audits)) == 1
+
+    def test_rows_are_found_by_run_name_act_and_time(self, audits: Client) -> None:
+        client = audits
+        for k in range(6):
+            note(client, entry(act="ab"[k % 2], by="xyz"[k % 3], run_id=f"run-{k % 2}", about=str(k)))
+            client.clock.advance(10)
+        now = client.clock.now()
+        assert about(client) == list("012345")
+        assert about(client, run_id="run-1") == ["1", "3", "5"] and about(client, run_id="run") == []
+        assert about(client, act="a", by="x") == ["0"] and about(client, by="z") == ["2", "5"]
+        assert about(client, since=now - timedelta(seconds=30)) == ["3", "4", "5"]
+        assert about(client, until=now - timedelta(seconds=30)) == ["0", "1", "2"]
+        assert about(client, run_id="run-0", since=now - timedelta(seconds=40)) == ["2", "4"]
+
+    def test_a_listing_has_the_newest_rows_or_goes_on_behind_a_number(self, audits: Client) -> None:
+        client = audits
+        for k in range(7):
+            note(client, entry(run_id="run" if k % 2 else None, about=str(k)))
+        assert about(client, limit=2) == ["5", "6"]
+        assert about(client, limit=2, run_id="run") == ["3", "5"]
+        read, after = [], 0
+        while page := rows_of(client, limit=3, after=after):
+            read += [row.about for row in page]
+            after = page[-1].number
+        assert read == list("0123456")
+        assert about(client, run_id="run", after=0, limit=2) == ["1", "3"]
+
+    def test_old_rows_are_removed_and_numbers_still_grow(self, audits: Client) -> None:
+        client = audits
+        for k in range(5):
+            note(client, entry(about=str(k)))
+            client.clock.advance(10)
+        newest = rows_of(client)[-1].number
+        before = client.clock.now() - timedelta(seconds=25)
+        assert forget(client, before=before, limit=2) == 2
+        assert about(client) == about(client, run_id="run") == ["2", "3", "4"]
+        assert forget(client, before=before) == 1 and forget(client, before=before) == 0
+        assert forget(client, before=client.clock.now()) == 2 and rows_of(client) == []
+        note(client, entry())
+        assert rows_of(client)[0].number > newest
+
+    def test_many_writers_at_once_get_a_number_each(
+        self, audits: Client, clients: Callable[[], Client]
+    ) -> None:
+        def write(client: Client) -> None:
+            for _ in range(EACH):
+                note(client, entry())
+
+        threads = [threading.Thread(target=write, args=(clients(),)) for _ in range(WRITERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        numbers = [row.number for row in rows_of(audits, limit=1000)]
+        assert len(set(numbers)) == WRITERS * EACH and numbers == sorted(numbers)
+
+    # -- with what they tell of ---------------------------------------------------------------------------
+
+    def test_a_put_brings_its_row_if_it_is_accepted(self, audits: Client) -> None:
+        client = audits
+        chain = admitted(client, "admission")
+        client.accept(chain, chain.following(audit=entry(about="step")))
+        assert about(client, run_id="run") == ["admission", "step"]
+        stale = chain.following(epoch=7, audit=entry(about="stale"))
+        assert client.put(stale) == [Verdict.FENCED]
+        again = chain.head
+        assert again is not None and client.put(again) == [Verdict.ACCEPTED]
+        assert about(client) == ["admission", "step"]
+
+    def test_rows_come_with_a_group_of_commits(self, audits: Client) -> None:
+        client = audits
+        chains = [client.admit(f"run-{k}") for k in range(3)]
+        puts = [chain.following(audit=entry(run_id=chain.run_id)) for chain in chains]
+        assert client.put(*puts) == [Verdict.ACCEPTED] * 3
+        assert sorted(row.run_id or "" for row in rows_of(client)) == ["run-0", "run-1", "run-2"]
+
+    def test_a_stop_request_brings_its_row_unless_the_run_has_ended(self, audits: Client) -> None:
+        client = audits
+        chain = client.admit("run")
+
+        def stop(what: str) -> bool:
+            ask = client.store.request_stop("run", StopRequest.CANCEL, b"note", audit=entry(about=what))
+            return client.call(ask)
+
+        assert stop("first")
+        client.accept(chain, chain.final(Status.CANCELLED, answers_stop=True))
+        assert not stop("late")
+        assert about(client) == ["first"]
+
+    def test_an_answer_brings_its_row_if_it_counts(self, audits: Client) -> None:
+        client = audits
+        client.halted("run", "w")
+        client.halted("late", "v", due_in=10)
+
+        def settle(wait_id: str, what: str) -> bool:
+            row = entry(about=what, run_id="run" if wait_id == "w" else "late")
+            ask = client.store.settle(wait_id, by=SettledBy.ANSWER, answer=b"1", audit=row)
+            return client.call(ask)[0]
+
+        assert [settle("w", "first"), settle("w", "second")] == [True, False]
+        client.clock.advance(20)
+        assert not settle("v", "too late")
+        assert about(client) == ["first"]
+
+    def test_a_change_of_a_wait_brings_its_row_while_that_is_open(self, audits: Client) -> None:
+        client = audits
+        client.halted("run", "w")
+        for what in ("open", "settled"):
+            change = WaitChange(token_hash=None)
+            client.call(client.store.change_wait("w", change, audit=entry(about=what)))
+            client.settle("w")
+        assert about(client) == ["open"]
+
+    def test_taking_a_result_brings_its_row(self, audits: Client) -> None:
+        client = audits
+        chain = client.admit("run")
+        client.accept(chain, chain.final())
+        client.call(client.store.ack("run", audit=entry(about="ack")))
+        assert about(client) == ["ack"] and client.row("run").acked_at is not None
+
+    def test_a_signal_brings_its_row_once(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.has_inbox:
+            pytest.skip("it declares that nothing can be sent to its runs")
+        client.admit("run")
+        store = cast("InboxStore", client.store)
+        signal = SignalRow(signal_id="id", name="a", value=b"1", sent_at=client.clock.now())
+        sent = [client.call(store.send("run", signal, audit=entry(about=what))) for what in "12"]
+        assert sent == [Sending.SENT, Sending.SAME] and about(client) == ["1"]
+
+    def test_an_event_brings_its_row(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.has_events:
+            pytest.skip("it declares that it has no events")
+        store, now = cast("EventStore", client.store), client.clock.now()
+        event = EventRow(
+            event_id="e",
+            name="paid",
+            value=b"{}",
+            fields=fields_of({"order": 7}),
+            published_at=now,
+            expires_at=now + timedelta(days=1),
+        )
+        client.call(store.keep_event(event, audit=entry(act="publish", about="kept", run_id=None)))
+        client.call(store.settle_event(event, ["event:1:a:[]:"], audit=entry(about="brought", run_id=None)))
+        assert about(client) == ["kept", "brought"]
+
+    def test_a_pin_brings_its_row_if_the_run_is_there(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.retains:
+            pytest.skip("it declares that it does not retain")
+        client.admit("run")
+        store = cast("RetainingStore", client.store)
+        assert client.call(store.pin("run", "kept", audit=entry(about="pin")))
+        assert client.call(store.pin("run", "kept", audit=entry(about="again")))
+        assert not client.call(store.pin("other", "kept", audit=entry(run_id="other")))
+        assert about(client) == ["pin", "again"]
+
+    def test_rows_of_a_run_are_still_there_when_it_was_erased(
+        self, audits: Client, clients: Callable[[], Client]
+    ) -> None:
+        client = audits
+        if not client.store.capabilities.retains:
+            pytest.skip("it declares that it does not retain")
+        chain = admitted(client, "admission")
+        client.accept(chain, chain.final(audit=entry(about="end")))
+        before = rows_of(client)
+        store = cast("RetainingStore", client.store)
+        refused = store.erase("run", head=1, reason="r", audit=entry(about="refused"))
+        assert client.call(refused) is Erasure.MOVED
+        assert (
+            client.call(store.erase("run", head=2, reason="r", audit=entry(about="erased"))) is Erasure.ERASED
+        )
+        for one in (client, clients()):
+            found = rows_of(one)
+            assert found[:-1] == before and found[-1].about == "erased"
+            assert rows_of(one, run_id="run") == found
+        assert client.call(store.forget(["run"])) == 1
+        chain = admitted(client, "another")
+        client.accept(chain, chain.final())
+        assert client.call(store.erase("run", head=2, reason="r")) is Erasure.ERASED
+        assert about(client, run_id="run") == ["admission", "end", "erased", "another"]
+        assert forget(client, before=client.clock.now() + timedelta(seconds=1)) == 4
+
+    def test_a_trimmed_run_keeps_its_rows(self, audits: Client) -> None:
+        client = audits
+        chain = Chain("run", client.clock)
+        client.accept(chain, chain.admission(sealed(1)[0], audit=entry(about="admission")))
+        client.accept(chain, chain.following(sealed(2)[0], keyframe=True, audit=entry(about="step")))
+        client.call(client.store.trim("run", before=2))
+        assert about(client) == ["admission", "step"]
+
+    def test_a_run_from_another_store_brings_its_row_once(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.restores:
+            pytest.skip("it declares that it does not restore")
+        run = msgspec.structs.replace(whole_run("run", client.clock), audit=entry(act="copy", about="here"))
+        store = cast("RestoringStore", client.store)
+        assert client.call(store.restore(run)) is Restored.RESTORED
+        again = msgspec.structs.replace(run, audit=entry(act="copy", about="again"))
+        assert client.call(store.restore(again)) is Restored.SAME
+        assert about(client, run_id="run") == ["here"]
+
+
+_count = iter(range(10**9))
+
+
+def entry(**said: Any) -> AuditRow:
+    """Return a row as a host makes it."""
+    fields: dict[str, Any] = {"audit_id": f"row-{next(_count)}", "act": "act", "by": "ada", "run_id": "run"}
+    return AuditRow(**(fields | said))
+
+
+def admitted(client: Client, what: str) -> Chain:
+    """Admit a run by a named act."""
+    chain = Chain("run", client.clock)
+    client.accept(chain, chain.admission(audit=entry(about=what)))
+    return chain
+
+
+def note(client: Client, row: AuditRow) -> None:
+    client.call(cast("AuditStore", client.store).note_audit(row))
+
+
+def rows_of(client: Client, **wanted: Any) -> list[AuditRow]:
+    return client.call(cast("AuditStore", client.store).audit(AuditFilter(**wanted)))
+
+
+def about(client: Client, **wanted: Any) -> list[str]:
+    return [row.about for row in rows_of(client, **wanted)]
+
+
+def forget(client: Client, **how: Any) -> int:
+    return client.call(cast("AuditStore", client.store).forget_audit(**how))
