@@ -113,7 +113,8 @@ class Restoring(Suite):
             pytest.skip("it declares that it has no events")
         topic = wanted_by(name, {"order": "é"}).topic
         wait = _wait("w", client.clock, kind="event", topic=topic)
-        assert _restore(client, whole_run("run", client.clock, status=Status.HALTED, rows=(wait,))) == "restored"
+        halted = whole_run("run", client.clock, status=Status.HALTED, rows=(wait,))
+        assert _restore(client, halted) == "restored"
         event = EventRow(
             event_id="e",
             name=name,
