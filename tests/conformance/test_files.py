@@ -27,6 +27,7 @@ class TestFiles(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
             ),
         )
@@ -52,6 +53,7 @@ class TestNetworkFiles(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
             ),
             open_at=lambda other: open_store(url, other),

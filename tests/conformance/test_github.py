@@ -47,6 +47,7 @@ class Kit:
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 rationed=True,
             ),

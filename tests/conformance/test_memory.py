@@ -38,6 +38,7 @@ class TestMemory(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 live=True,
             ),

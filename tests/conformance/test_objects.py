@@ -30,6 +30,7 @@ class TestObjects(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
             ),
         )

@@ -26,6 +26,8 @@ class TestPostgres(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
+                searches=True,
                 has_events=True,
                 live=True,
             ),

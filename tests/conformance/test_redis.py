@@ -24,6 +24,7 @@ class TestRedis(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 live=True,
             ),

@@ -36,6 +36,7 @@ class TestS3(StoreConformance):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
             ),
             open_at=lambda other: open_store(s3_url, other),

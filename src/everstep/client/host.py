@@ -35,6 +35,7 @@ from everstep.errors import BadRequest, StoreUnavailable
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
+from everstep.model.commits import NO_LABELS, AttributeValue
 from everstep.model.durability import DurabilityMode, mode_of
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from everstep.client.streaming import streamed, told_both
     from everstep.engine.query.text import read_query
     from everstep.model.address import Part
+    from everstep.model.labels import labels_of
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.events import Event, Listener
@@ -107,6 +109,7 @@ else:
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
+    labels_of = on_demand("everstep.model.labels:labels_of")
     read_query = on_demand("everstep.engine.query.text:read_query")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
@@ -296,6 +299,8 @@ class AsyncHost:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -308,7 +313,8 @@ class AsyncHost:
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
+        labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment), labels)
         return self._parts.result(await self._runs.run(flow, given, run_id, wait=wait))
 
     async def stream(
@@ -321,6 +327,8 @@ class AsyncHost:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> AsyncGenerator[Event, None]:
@@ -340,6 +348,8 @@ class AsyncHost:
                     wait=wait,
                     priority=priority,
                     group=group,
+                    tags=tags,
+                    attributes=attributes,
                     by=by,
                     comment=comment,
                 ),
@@ -358,6 +368,8 @@ class AsyncHost:
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -366,7 +378,8 @@ class AsyncHost:
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment))
+        labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act_of(by, comment), labels)
         return self._parts.info(await self._runs.start(flow, given, run_id))
 
     async def resume(

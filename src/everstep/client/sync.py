@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
+    from everstep.model.commits import AttributeValue
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
     from everstep.model.enums import Status
@@ -210,6 +211,8 @@ class Host:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -231,6 +234,8 @@ class Host:
                 wait=wait,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             )
@@ -246,6 +251,8 @@ class Host:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> Iterator[Event]:
@@ -267,6 +274,8 @@ class Host:
                 wait=wait,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             ),
@@ -281,6 +290,8 @@ class Host:
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -297,6 +308,8 @@ class Host:
                 channel=channel,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             )

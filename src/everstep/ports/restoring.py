@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from everstep.errors import StoreError
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
@@ -35,6 +36,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Its signals by their numbers, those that were taken too."""
     had: tuple[tuple[str, str], ...] = ()
     """Which events its nodes had, as paths and ids: none has one twice, wherever the run goes on."""
+    labels: Labels = NO_LABELS
 
     @property
     def head(self) -> StoredRecord:

@@ -148,6 +148,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is an `InboxStore`: signals can be sent to its runs."""
     has_events: bool = False
     """It is an `EventStore`: waits can be for events."""
+    has_labels: bool = False
+    """It is a `LabelStore`: runs have tags and attributes."""
+    searches: bool = False
+    """It is a `SearchingStore`: runs are found by labels and times with an index."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 

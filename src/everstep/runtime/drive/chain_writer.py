@@ -14,11 +14,13 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
+from everstep.model.commits import Tag
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
 from everstep.model.leases import Lease
 from everstep.model.records import (
+    ATTRIBUTE,
     INPUTS,
     CheckpointRecord,
     Counters,
@@ -40,12 +42,14 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
+    from everstep.runtime.drive.attributes import with_attributes
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.outage.outbox import Outbox
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    with_attributes = on_demand("everstep.runtime.drive.attributes:with_attributes")
     Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
 
 
@@ -98,6 +102,7 @@ class Identity(msgspec.Struct, frozen=True):
     source: str | None = None
     traits: Traits = Traits()
     retention: Retention | None = None
+    tags: tuple[Tag, ...] = ()
 
     def about(self, durability: Durability) -> dict[str, Any]:
         """Return what the first record says of the flow besides its structure."""
@@ -267,6 +272,7 @@ class Journal:
             owner=owner,
             ttl=ttl,
             process=process if owner is not None else None,
+            tags=flow.tags,
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
@@ -579,6 +585,8 @@ class Journal:
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
+        if ATTRIBUTE in self._space.areas:
+            commit = with_attributes(commit, record.steps, self._space)
         return commit, digest
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:

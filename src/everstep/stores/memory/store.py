@@ -244,6 +244,7 @@ class MemoryStore(ObjectStore):
         live=True,
         has_inbox=True,
         has_events=True,
+        has_labels=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.commits import Attribute, Tag
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")
 VERSION = 2
-"""The newest that is known. 2 is for a run with an inbox: clients that know only 1 would lose it."""
+"""The newest that is known. 2 is for a run with an inbox or with labels: clients that know only 1 would lose
+them."""
 _MAGIC = b"es\x01"
 _SUM = 12
 
@@ -75,6 +77,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Its signals by their numbers, those that were taken too."""
     had: tuple[tuple[str, str], ...] = ()
     """Which events its nodes had, by their paths: none has one twice."""
+    tags: tuple[Tag, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""
@@ -87,6 +91,12 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is told of a run that was removed; its id stays taken."""
     erased_order: int = 0
     """Counts removed runs in the order they went."""
+
+
+    @property
+    def version(self) -> int:
+        """The version of an entry that says so."""
+        return 2 if self.inbox or self.had or self.tags or self.attributes else 1
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

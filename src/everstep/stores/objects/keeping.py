@@ -255,6 +255,7 @@ class RunKeeping:
                 draft.restore_waits(run.waits)
                 draft.restore_inbox(run.inbox)
                 draft.restore_had(run.had)
+                draft.restore_labels(run.labels)
             return draft.place
 
         run_id = run.row.run_id

@@ -12,6 +12,7 @@ import msgspec
 from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
+from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
@@ -80,6 +81,7 @@ class ObjectStore:
         restores=True,
         has_inbox=True,
         has_events=True,
+        has_labels=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -391,6 +393,14 @@ class ObjectStore:
         is_taken: bool = False,
     ) -> Signals:
         return await self._aside(self._listing.inbox, run_id, name, after, limit, is_taken)
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        return await self._aside(self._listing.labels, run_ids)
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        return await self._write(run_id, lambda draft: draft.tag(add, remove, most))
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
         return await self._write(run_id, lambda draft: draft.recode_signals(signals))

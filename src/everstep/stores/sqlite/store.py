@@ -24,6 +24,7 @@ from everstep.engine.commits import (
 )
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -87,11 +88,13 @@ from everstep.stores.tables import FoundRun
 if TYPE_CHECKING:
     from everstep.ports.events import EventRow
     from everstep.ports.health import Health
+    from everstep.ports.labels import Search, SearchPage
     from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.claims import SqliteDueRuns
     from everstep.stores.sqlite.events import SqliteEvents
     from everstep.stores.sqlite.health import look_at, write_and_remove
     from everstep.stores.sqlite.inbox import SqliteInbox
+    from everstep.stores.sqlite.labels import SqliteLabels
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
     from everstep.stores.sqlite.restoring import restore
@@ -100,6 +103,7 @@ else:
     SqliteDueRuns = on_demand("everstep.stores.sqlite.claims:SqliteDueRuns")
     SqliteEvents = on_demand("everstep.stores.sqlite.events:SqliteEvents")
     SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
+    SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
@@ -129,6 +133,8 @@ class SqliteStore:
         live=True,
         has_inbox=True,
         has_events=True,
+        has_labels=True,
+        searches=True,
     )
 
     def __init__(
@@ -179,6 +185,10 @@ class SqliteStore:
     @cached_property
     def _events(self) -> SqliteEvents:
         return SqliteEvents(self._db, self._sql, self._side, self._waits)
+
+    @cached_property
+    def _labels(self) -> SqliteLabels:
+        return SqliteLabels(self._db, self._side)
 
     def _listen(self, commit: Commit, key: int) -> None:
         """Take the signals that a commit names, and bring its waits and what they listen for together."""
@@ -265,6 +275,8 @@ class SqliteStore:
             self._adopt(key, sequence, commit.adopts)
         if commit.taken or commit.pairs:
             self._listen(commit, key)
+        if commit.attributes:
+            self._labels.set(key, (), commit.attributes)
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -333,6 +345,8 @@ class SqliteStore:
             self._change_status(commit, key, commit.status)
         if commit.pairs:
             self._listen(commit, key)
+        if a.tags or commit.attributes:
+            self._labels.set(key, a.tags, commit.attributes)
         return Verdict.ACCEPTED
 
     def _taken(self, commit: Commit) -> Verdict | None:
@@ -400,11 +414,14 @@ class SqliteStore:
 
     async def restore(self, run: WholeRun) -> Restored:
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: restore(self._db, self._sql, run, self._restore_inbox))
+            return self._in_transaction(lambda: restore(self._db, self._sql, run, self._restore_more))
 
-    def _restore_inbox(self, key: int, run: WholeRun) -> None:
-        self._inbox.restore(key, run.inbox)
-        self._events.restore(run.row.run_id, run.had)
+    def _restore_more(self, key: int, run: WholeRun) -> None:
+        if run.inbox or run.had:
+            self._inbox.restore(key, run.inbox)
+            self._events.restore(run.row.run_id, run.had)
+        if run.labels != NO_LABELS:
+            self._labels.set(key, run.labels.tags, run.labels.attributes)
 
     async def lease(
         self,
@@ -683,6 +700,26 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
             return 0 if key is None else self._in_transaction(lambda: self._inbox.recode(key, signals))
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        with self._lock, plainly(self.path):
+            return self._labels.labels(run_ids)
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        def change() -> Tagging:
+            found = rows(self._db, self._sql["run_key"], (run_id,))
+            if not found:
+                return Tagging.UNKNOWN_RUN
+            return self._labels.tag(found[0][0], add, remove, most)
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(change)
+
+    async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
+        with self._lock, plainly(self.path):
+            return self._labels.search(wanted, by)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._lock, plainly(self.path):

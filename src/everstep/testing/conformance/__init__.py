@@ -37,6 +37,7 @@ from everstep.testing.conformance.hosts import Hosts  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.keeping import Keeping  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
+from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -81,6 +82,8 @@ class StoreConformance(
     WaitListing,
     Inboxes,
     Events,
+    Attributes,
+    Searches,
     Due,
     Endings,
     Changes,

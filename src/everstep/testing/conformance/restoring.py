@@ -12,11 +12,14 @@ import msgspec
 import pytest
 
 from everstep.errors import CheckpointPinned, StoreError
+from everstep.model.commits import Labels, Tag
 from everstep.model.enums import Status
+from everstep.model.labels import attribute
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.events import EventStore
+from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, StopRequest, StoredRecord, Verdict
@@ -58,6 +61,16 @@ class Restoring(Suite):
             assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
             assert client.call(cast("EventStore", client.store).had_events("run")) == list(had)
         assert client.call(cast("EventStore", client.store).had_events("unknown")) == []
+
+    def test_tags_and_attributes_come_along(self, restoring: Client, store_kit: StoreKit) -> None:
+        client = restoring
+        if not store_kit.capabilities.has_labels:
+            pytest.skip("it declares that its runs have no labels")
+        labels = Labels((Tag("team", "blue"), Tag("vip")), (attribute("customer", "7"), attribute("n", 12.5)))
+        run = msgspec.structs.replace(_run("run", client.clock), labels=labels)
+        for expected in (Restored.RESTORED, Restored.SAME):
+            assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
+            assert client.call(cast("LabelStore", client.store).labels(["run"])) == {"run": labels}
 
     def test_a_restored_run_is_as_it_was(self, restoring: Client) -> None:
         clock = restoring.clock

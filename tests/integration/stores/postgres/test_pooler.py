@@ -50,6 +50,8 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 retains=True,
                 restores=True,
                 has_inbox=True,
+                has_labels=True,
+                searches=True,
                 has_events=True,
                 live=True,
             ),

@@ -94,6 +94,12 @@ for _, had in ipairs(run.had or {}) do
   redis.call('SADD', had_of(n, had[1]), had[2])
   redis.call('SADD', P .. 'had:' .. n, had[1])
 end
+if run.tags then
+  redis.call('HSET', tags_of(n), unpack(run.tags))
+end
+if run.attributes then
+  redis.call('HSET', attributes_of(n), unpack(run.attributes))
+end
 reckon(run_id)
 announce()
 return { 'restored' }
