@@ -23,8 +23,8 @@ class TestSqlite(StoreConformance):
             retains=True,
             restores=True,
             has_inbox=True,
-                has_labels=True,
-                searches=True,
+            has_labels=True,
+            searches=True,
             has_events=True,
             live=True,
         )

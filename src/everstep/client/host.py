@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from everstep.client.groups.waiting import WaitingCalls
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
-    from everstep.engine.query.text import read_query
+    from everstep.engine.query.text import query_of
     from everstep.model.address import Part
     from everstep.model.labels import labels_of
     from everstep.runtime.addresses import addressed, in_run
@@ -110,7 +110,7 @@ else:
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.model.labels:labels_of")
-    read_query = on_demand("everstep.engine.query.text:read_query")
+    query_of = on_demand("everstep.engine.query.text:query_of")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
@@ -764,6 +764,9 @@ class AsyncHost:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
+        tags: Iterable[str] = (),
+        attributes: Iterable[str] | Mapping[str, AttributeValue] = (),
+        labels: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> RunPage:
@@ -771,7 +774,9 @@ class AsyncHost:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
+        `where="status = failed and flow = orders and started > -2d"`. With `tags`, such as `["vip",
+        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all of
+        them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at most, so
         a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
         """
         check_limit(limit)
@@ -789,21 +794,23 @@ class AsyncHost:
             limit=limit,
             before=before,
         )
-        if where is not None:
-            query = read_query(where, self._services.time.now())
+        if where is not None or tags or attributes:
+            query = query_of(where, tags, attributes, self._services.time.now())
             rows, following = await find(self._services, self._runs.reader, narrowed, query)
         else:
             rows = await self._services.store.list(narrowed)
             following = rows[-1].run_id if len(rows) == limit else None
-        return RunPage([self._parts.info(row) for row in rows], following)
+        infos = await self._parts.infos(rows) if labels else [self._parts.info(row) for row in rows]
+        return RunPage(infos, following)
 
     async def info(self, run_id: str) -> RunInfo:
-        """Return one run's line; of a part such as A17/rag, that of its run."""
-        return self._parts.info(await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0]))
+        """Return one run's line with its labels; of a part such as A17/rag, that of its run."""
+        row = await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0])
+        return (await self._parts.infos([row]))[0]
 
     async def find(self, name: str) -> RunInfo:
         """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
-        return self._parts.info(await self._runs.reader.named(name))
+        return (await self._parts.infos([await self._runs.reader.named(name)]))[0]
 
     async def close(self) -> None:
         """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.on_demand import on_demand
@@ -22,7 +23,9 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
+    from everstep.runtime.operations.labels import labels_of_runs
 else:
+    labels_of_runs = on_demand("everstep.runtime.operations.labels:labels_of_runs")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
 
 
@@ -40,8 +43,8 @@ class Parts(Struct, frozen=True):
     retention: Retention
     """What the host was given, for runs whose flows say nothing."""
 
-    def info(self, row: RunRow) -> RunInfo:
-        """Return what callers see of a run's row."""
+    def info(self, row: RunRow, labels: Labels | None = None) -> RunInfo:
+        """Return what callers see of a run's row, and of its labels if they were read."""
         lease, services = row.lease, self.services
         now, here = services.clock.now(), services.processes.me()
         is_driven = (
@@ -49,7 +52,12 @@ class Parts(Struct, frozen=True):
         )
         if is_driven and lease is not None and lease.process is not None:
             is_driven = not services.processes.is_gone(lease.process)
-        return RunInfo.of(row, is_driven=is_driven)
+        return RunInfo.of(row, is_driven=is_driven, labels=labels)
+
+    async def infos(self, rows: Sequence[RunRow]) -> list[RunInfo]:
+        """Return what callers see of runs, with their labels."""
+        labels = await labels_of_runs(self.services, rows)
+        return [self.info(row, labels.get(row.run_id, NO_LABELS)) for row in rows]
 
     def wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
         """Return what callers see of a wait, with its token if this host may show it."""

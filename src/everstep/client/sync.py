@@ -632,6 +632,9 @@ class Host:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
+        tags: Iterable[str] = (),
+        attributes: Iterable[str] | Mapping[str, AttributeValue] = (),
+        labels: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> RunPage:
@@ -639,7 +642,9 @@ class Host:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
+        `where="status = failed and flow = orders and started > -2d"`. With `tags`, such as `["vip",
+        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all of
+        them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at most, so
         a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
         """
         return self._lanes.call(
@@ -650,13 +655,16 @@ class Host:
                 parent=parent,
                 needs_repair=needs_repair,
                 pinned=pinned,
+                tags=tags,
+                attributes=attributes,
+                labels=labels,
                 limit=limit,
                 before=before,
             )
         )
 
     def info(self, run_id: str) -> RunInfo:
-        """Return one run's line; of a part such as A17/rag, that of its run."""
+        """Return one run's line with its labels; of a part such as A17/rag, that of its run."""
         return self._lanes.call(lambda host: host.info(run_id))
 
     def find(self, name: str) -> RunInfo:

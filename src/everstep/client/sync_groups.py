@@ -216,6 +216,23 @@ class SyncFleetCalls:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""
         return self._lanes.call(lambda host: host.fleet.counts())
 
+    def tag(
+        self,
+        run_id: str,
+        add: Iterable[str] | Mapping[str, str] = (),
+        *,
+        remove: Iterable[str] = (),
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Tag a run, also one that has ended: names, or names with values; and take tags away.
+
+        A tag of the same name gets the new value. `host.runs(where="tag = vip")` finds what is tagged.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.tag(run_id, add, remove=remove, by=by, comment=comment)
+        )
+
     def reopen(
         self,
         run_id: str,

@@ -17,7 +17,7 @@ from everstep.model.commits import MOST_LABELS, Attribute, AttributeValue, Label
 
 LONGEST: Final = 256
 """Bytes of a text."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
+LABEL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 _EXACT: Final = 1 << 53
 """Whole numbers up to this one are what they are in every store."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ def attribute(name: object, value: object) -> Attribute:
     checked = label_name(name, "attribute")
     what = f"attribute {checked!r}"
     if isinstance(value, bool):
-        return Attribute(checked, LabelKind.FLAG, number=float(value))
+        return Attribute(checked, LabelKind.FLAG, number=number_of(value))
     if isinstance(value, int):
         if abs(value) > _EXACT:
             raise BadRequest(f"{what} is {value!r:.40}.", fix="Give a number up to 2**53, or text.")
@@ -69,11 +69,16 @@ def attribute(name: object, value: object) -> Attribute:
         if value.tzinfo is None or not _FIRST <= value < _LAST:
             fix = "Give a time with its zone, between the years 1700 and 2250."
             raise BadRequest(f"{what} is {value!r:.60}.", fix=fix)
-        return Attribute(checked, LabelKind.TIME, number=float((value - _EPOCH) // timedelta(microseconds=1)))
+        return Attribute(checked, LabelKind.TIME, number=number_of(value))
     if not isinstance(value, str):
         fix = "Give text, a number, true or false, or a time."
         raise BadRequest(f"{what} is {type(value).__name__}.", fix=fix)
     return Attribute(checked, LabelKind.TEXT, text=_text(value, what))
+
+
+def number_of(value: float | bool | datetime) -> float:
+    """Return what is kept of a value that is no text."""
+    return (value - _EPOCH) / timedelta(microseconds=1) if isinstance(value, datetime) else float(value)
 
 
 def value_of(kept: Attribute) -> AttributeValue:
@@ -91,10 +96,33 @@ def value_of(kept: Attribute) -> AttributeValue:
     return number
 
 
+def shown_labels(labels: Labels) -> dict[str, dict[str, Any]]:
+    """Return labels as people see them."""
+    return {
+        "tags": {tag.name: tag.value for tag in labels.tags},
+        "attributes": {one.name: value_of(one) for one in labels.attributes},
+    }
+
+
+def check_labels(labels: Labels) -> None:
+    """Raise if a run that comes from elsewhere has labels that none here could have been given."""
+    for one in labels.tags:
+        tag(one.name, one.value)
+    for kept in labels.attributes:
+        is_text = kept.kind is LabelKind.TEXT
+        if is_text is (kept.text is None) or is_text is (kept.number is not None) or kept.number == math.inf:
+            raise BadRequest(f"attribute {kept.name!r:.80} says too much or too little.")
+        attribute(kept.name, value_of(kept))
+    for what, names in ("tags", labels.tags), ("attributes", labels.attributes):
+        check_many(len(names), what)
+        if len({one.name for one in names}) < len(names):
+            raise BadRequest(f"two of its {what} have one name.")
+
+
 def label_name(name: object, what: str) -> str:
     """Return a name that a tag or an attribute may have."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        fix = "Use letters, digits and _ . : / -, at most 64, and begin with a letter, a digit or _."
+    if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
+        fix = "Use letters, digits and _ . : -, at most 64, and begin with a letter, a digit or _."
         raise BadRequest(f"{what} name {name!r:.80} cannot be used.", fix=fix)
     return name
 
@@ -142,5 +170,7 @@ def _text(value: object, what: str) -> str:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in value):
         raise BadRequest(f"{what} has characters that no store keeps.", fix="Leave them out.")
     if len(value.encode()) > LONGEST:
-        raise BadRequest(f"{what} has more than {LONGEST} bytes.", fix="Give less; large values go in values.")
+        raise BadRequest(
+            f"{what} has more than {LONGEST} bytes.", fix="Give less; large values go in values."
+        )
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from everstep.client.guards import BreakerInfo
@@ -9,8 +11,10 @@ from everstep.client.parts import Parts
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
+from everstep.model.labels import label_name, tags_of
 from everstep.ports.store import Counts
 from everstep.runtime.addresses import in_run
+from everstep.runtime.operations.labels import change_tags
 
 
 class FleetCalls:
@@ -30,6 +34,24 @@ class FleetCalls:
         spent, warnings, trips = self._services.tally.counts()
         found = await self._services.store.counts()
         return msgspec.structs.replace(found, spent=spent, warnings=warnings, trips=trips)
+
+    async def tag(
+        self,
+        run_id: str,
+        add: Iterable[str] | Mapping[str, str] = (),
+        *,
+        remove: Iterable[str] = (),
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Tag a run, also one that has ended: names, or names with values; and take tags away.
+
+        A tag of the same name gets the new value. `host.runs(where="tag = vip")` finds what is tagged.
+        """
+        run_id, _ = await in_run(self._runs.reader, run_id)
+        act_of(by, comment)
+        await change_tags(self._services, run_id, tags_of(add), [label_name(name, "tag") for name in remove])
+        return (await self._parts.infos([await self._runs.reader.row(run_id)]))[0]
 
     async def reopen(
         self,

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from everstep.model.labels import attribute, check_many, check_plain
 from everstep.model.commits import Attribute, Commit
 from everstep.model.enums import ValueForm
+from everstep.model.labels import attribute, check_many, check_plain, value_of
 from everstep.model.records import ATTRIBUTE, StepRecord
 from everstep.runtime.drive.values import Slot, ValueSpace
 
@@ -27,6 +27,11 @@ def draft_attributes(
     ]
 
 
+def inherited(space: ValueSpace, attributes: Iterable[Attribute]) -> list[Slot]:
+    """Encode what a fork takes over from its parent's row. Version 0 is the one after the newest."""
+    return [space.change(ATTRIBUTE + one.name, 0, value_of(one), _WHOLE) for one in attributes]
+
+
 def with_attributes(commit: Commit, steps: Iterable[StepRecord], space: ValueSpace) -> Commit:
     """Return a commit with the attributes that its steps set, as they are now."""
     names = {w.name.removeprefix(ATTRIBUTE) for step in steps for w in step.writes if _is_one(w.name)}
@@ -38,7 +43,9 @@ def with_attributes(commit: Commit, steps: Iterable[StepRecord], space: ValueSpa
 
 def attributes_in(space: ValueSpace) -> tuple[Attribute, ...]:
     """Return the attributes of a run, as its chain says."""
-    return tuple(attribute(name, space.peek(name, ATTRIBUTE)) for name in sorted(space.areas.get(ATTRIBUTE, {})))
+    return tuple(
+        attribute(name, space.peek(name, ATTRIBUTE)) for name in sorted(space.areas.get(ATTRIBUTE, {}))
+    )
 
 
 def _is_one(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from everstep.codec.sealing import seal_closed
 from everstep.engine.commits import opening_of_fork
@@ -19,16 +19,24 @@ from everstep.graph.author.node import Gate
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.address import Address, Segment
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
+from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
+from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.attributes import inherited
+else:
+    inherited = on_demand("everstep.runtime.drive.attributes:inherited")
 
 log = logging.getLogger("everstep")
 
@@ -79,11 +87,24 @@ async def fork(
     folded = await runs.look_back(row.run_id, sequence) if is_deep else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
+    labels = (await labels_of_runs(services, [row])).get(row.run_id, NO_LABELS)
+    if labels.attributes:
+        drafts += inherited(ValueSpace(services.values, None, 0), labels.attributes)
     again = await _choices(runs, row, sequence) if choose_again else {}
     if folded is not None:
         again |= _outdated(folded.state, [d.written.name for d in drafts])
     commit = _commit(
-        services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again or None
+        services,
+        plan,
+        origin,
+        new_id,
+        link,
+        digest,
+        drafts,
+        act,
+        keep_keys=keep_keys,
+        again=again or None,
+        labels=labels,
     )
     put = partial(services.committer.put, commit)
     verdict = await patiently(services.clock, put, outage(services.store))
@@ -222,6 +243,7 @@ def _commit(
     *,
     keep_keys: bool,
     again: dict[str, tuple[str, ...]] | None,
+    labels: Labels,
 ) -> Commit:
     parent, now = link.row, services.clock.now()
     writes = tuple(d.written for d in drafts)
@@ -242,7 +264,7 @@ def _commit(
     )
     payloads = [d.payload for d in drafts if d.payload is not None]
     body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)
-    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint)
+    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint, labels)
 
 
 def find_inside(state: RunState, name: str, sequence: int) -> tuple[Scope, str]:

@@ -92,7 +92,6 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     erased_order: int = 0
     """Counts removed runs in the order they went."""
 
-
     @property
     def version(self) -> int:
         """The version of an entry that says so."""

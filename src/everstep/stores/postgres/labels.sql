@@ -33,15 +33,15 @@ SELECT value FROM {schema}.tags WHERE name = :name AND value = '' LIMIT 1;
 SELECT min(value) FROM {schema}.tags WHERE name = :name AND value > :last;
 
 -- name: count_tags
-SELECT count(*) FROM (SELECT FROM {schema}.tags WHERE name = :name LIMIT :most) AS some;
+SELECT count(*) FROM (SELECT FROM {schema}.tags WHERE name = :name LIMIT :most) AS a_few;
 
 -- name: count_texts
 SELECT count(*) FROM (SELECT FROM {schema}.attributes
-                      WHERE name = :name AND text_value IS NOT NULL LIMIT :most) AS some;
+                      WHERE name = :name AND text_value IS NOT NULL LIMIT :most) AS a_few;
 
 -- name: count_numbers
 SELECT count(*) FROM (SELECT FROM {schema}.attributes
-                      WHERE name = :name AND number_value BETWEEN :low AND :high LIMIT :most) AS some;
+                      WHERE name = :name AND number_value BETWEEN :low AND :high LIMIT :most) AS a_few;
 
 -- name: with_tag
 -- Each of these leads to runs of which a label is wanted; {k} tells several values apart.
@@ -71,9 +71,10 @@ SELECT count(*) FROM (SELECT FROM {schema}.attributes
 SELECT run_key FROM {schema}.runs WHERE {condition} AND run_key < :before
 
 -- name: found
-WITH found AS MATERIALIZED ({candidates} ORDER BY run_key DESC LIMIT :most)
+WITH found (key) AS MATERIALIZED (
+    SELECT run_key FROM ({candidates}) AS candidates ORDER BY run_key DESC LIMIT :most)
 SELECT {run}
-FROM found CROSS JOIN LATERAL (SELECT * FROM {schema}.runs WHERE runs.run_key = found.run_key LIMIT 1) AS runs
+FROM found CROSS JOIN LATERAL (SELECT * FROM {schema}.runs WHERE runs.run_key = found.key LIMIT 1) AS runs
 WHERE created_at BETWEEN :since AND :until AND (:flow::text IS NULL OR flow_id = :flow)
   AND (:id::text IS NULL OR run_id = :id) AND (:status::text IS NULL OR status = :status)
   AND (:parent::text IS NULL OR parent_run_id = :parent) AND (NOT :damaged OR needs_repair IS NOT NULL)
@@ -81,12 +82,13 @@ WHERE created_at BETWEEN :since AND :until AND (:flow::text IS NULL OR flow_id =
 ORDER BY runs.run_key DESC LIMIT :limit;
 
 -- name: looked_at
-WITH found AS MATERIALIZED ({candidates} ORDER BY run_key DESC LIMIT :most)
-SELECT count(*), min(run_key) FROM found;
+WITH found (key) AS MATERIALIZED (
+    SELECT run_key FROM ({candidates}) AS candidates ORDER BY run_key DESC LIMIT :most)
+SELECT count(*), min(key) FROM found;
 
 -- name: has_tag
-EXISTS (SELECT FROM {schema}.tags WHERE tags.run_key = found.run_key AND tags.name = :name)
+EXISTS (SELECT FROM {schema}.tags WHERE tags.run_key = found.key AND tags.name = :name)
 
 -- name: has_attribute
-EXISTS (SELECT FROM {schema}.attributes AS a WHERE a.run_key = found.run_key AND a.name = :name
+EXISTS (SELECT FROM {schema}.attributes AS a WHERE a.run_key = found.key AND a.name = :name
         AND (:is_any OR a.number_value BETWEEN :low0 AND :high0))

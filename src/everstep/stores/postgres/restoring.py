@@ -16,7 +16,16 @@ from everstep.ports.restoring import (
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.postgres.artifacts import MOST
-from everstep.stores.postgres.columns import attribute_values, read_text, run_row, run_text, signal_values, tag_values, text, waits_text
+from everstep.stores.postgres.columns import (
+    attribute_values,
+    read_text,
+    run_row,
+    run_text,
+    signal_values,
+    tag_values,
+    text,
+    waits_text,
+)
 from everstep.stores.postgres.connections import Connection, rows
 
 _BATCH_BYTES = 8 << 20

@@ -178,9 +178,12 @@ class PostgresStore:
         values = (said, bodies, number(self._now()), channel)
         call = self._put_group
         for commit in commits:
-            if commit.taken or commit.pairs or commit.attributes:
-                call = self._put_more
-            elif commit.admission is not None and commit.admission.tags:
+            if (
+                commit.taken
+                or commit.pairs
+                or commit.attributes
+                or (commit.admission is not None and commit.admission.tags)
+            ):
                 call = self._put_more
         found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]

@@ -81,7 +81,11 @@ def commit_arguments(commit: Commit) -> tuple[str | bytes | int, ...]:
 def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
-    has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken or commit.attributes)
+    has_more = (
+        has_more
+        or commit.keyframe
+        or bool(commit.waits or commit.closed or commit.taken or commit.attributes)
+    )
     if has_more or commit.base is None:
         return None
     return (
