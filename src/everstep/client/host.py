@@ -775,9 +775,9 @@ class AsyncHost:
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
         `where="status = failed and flow = orders and started > -2d"`. With `tags`, such as `["vip",
-        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all of
-        them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at most, so
-        a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
+        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all
+        of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at
+        most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
         """
         check_limit(limit)
         try:

@@ -1,7 +1,7 @@
 """Tags and attributes: what may be one, and what stores keep of it.
 
-Attributes are values of the run, in its chain as `@attribute/NAME`; the row has them so that runs are found by
-them. Tags are in the row only. Apart from the records: most runs have neither.
+Attributes are values of the run, in its chain as `@attribute/NAME`; the row has them so that runs are found
+by them. Tags are in the row only. Apart from the records: most runs have neither.
 """
 
 from __future__ import annotations
@@ -170,7 +170,5 @@ def _text(value: object, what: str) -> str:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in value):
         raise BadRequest(f"{what} has characters that no store keeps.", fix="Leave them out.")
     if len(value.encode()) > LONGEST:
-        raise BadRequest(
-            f"{what} has more than {LONGEST} bytes.", fix="Give less; large values go in values."
-        )
+        raise BadRequest(f"{what} has more than {LONGEST} bytes.", fix="Keep long texts in values.")
     return value

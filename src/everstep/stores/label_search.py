@@ -1,6 +1,7 @@
 """How runs are found by labels and times, in stores with tables: which index leads to them.
 
-Values go as parameters. A store brings the queries, each with the same names: what is asked for is decided here.
+Values go as parameters. A store brings the queries, all under the same names; which of them is asked is decided
+here.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ Ask = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
 class LabelSearch:
-    """One search. Where an index has the wanted runs in their order, it is followed; else few of them are sorted,
-    and of many the newest runs are looked at one by one."""
+    """One search. Where an index has the wanted runs in their order, it is followed. Else few of them are
+    sorted, and of many the newest runs are looked at one by one.
+    """
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ def _flat(parts: Iterable[Query]) -> Iterator[Query]:
 
 
 def meant(word: str, now: datetime) -> tuple[Value, ...]:
-    """Return what a word that stands without quotes may be: a number, the truth or a time; and always a text."""
+    """Return what a word without quotes may be: a number, the truth or a time; and always a text."""
     text = word.lower()
     if text in ("true", "false"):
         return text == "true", word
@@ -207,7 +207,7 @@ class _Reader:
         return Compare(field, op, self._values(kind, token, op))
 
     def _field(self, name: Token) -> tuple[str, Kind]:
-        """Return the field that a name means. One that is no field is an attribute, unless it is nearly one."""
+        """Return the field that a name means. What is no field, nor nearly one, is an attribute."""
         text = name.text
         kind = None if name.is_quoted else FIELDS.get(text)
         if kind is not None:

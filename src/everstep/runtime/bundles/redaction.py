@@ -104,7 +104,7 @@ class Leaving:
         return [msgspec.structs.replace(signal, number=k) for k, signal in enumerate(kept, 1)]
 
     def labels(self, labels: Labels, run_id: str) -> Labels:
-        """Return labels without those that stay behind, after the records: an attribute is a value of them."""
+        """Return labels without those that stay behind; after the records, as attributes are values there."""
         stays = {one.name for one in (*labels.tags, *labels.attributes) if self._policy.is_left_out(one.name)}
         stays |= {
             left.name.removeprefix(ATTRIBUTE) for left in self._kept if self._is_attribute(left, run_id)

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from everstep.codec.values import Values
 from everstep.model.commits import Attribute, Commit
+from everstep.model.durability import Durability
 from everstep.model.enums import ValueForm
 from everstep.model.labels import attribute, check_many, check_plain, value_of
 from everstep.model.records import ATTRIBUTE, StepRecord
@@ -27,8 +29,9 @@ def draft_attributes(
     ]
 
 
-def inherited(space: ValueSpace, attributes: Iterable[Attribute]) -> list[Slot]:
+def inherited(values: Values, attributes: Iterable[Attribute]) -> list[Slot]:
     """Encode what a fork takes over from its parent's row. Version 0 is the one after the newest."""
+    space = ValueSpace(values, None, Durability().blob_threshold)
     return [space.change(ATTRIBUTE + one.name, 0, value_of(one), _WHOLE) for one in attributes]
 
 

@@ -1,4 +1,4 @@
-"""The labels of runs: read where a run is shown, and tags changed by who may. Apart: most hosts do neither."""
+"""The labels of runs: read where a run is shown, and tags changed by who may. Apart: most do neither."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import CheckpointStore, Commit, RationedStore, Verdict
 from everstep.runtime.drive.attributes import inherited
 from everstep.runtime.drive.committer import PUT_BYTES, fitting
-from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.outage.store_retry import HURRY, patiently
@@ -232,7 +231,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     origin = await lineage.flow_at(row, first.sequence - 1)  # its new owner may have migrated it
     blueprint = await services.store.blueprint(origin.flow_hash) or b""
     labels = (await labels_of_runs(services, [row])).get(run_id, NO_LABELS)
-    drafts = inherited(ValueSpace(services.values, None, 0), labels.attributes) if labels.attributes else []
+    drafts = inherited(services.values, labels.attributes) if labels.attributes else []
     opening = CheckpointRecord(
         checkpoint_id=str(uuid5(NAMESPACE_OID, first.checkpoint_id)),
         sequence=first.sequence,

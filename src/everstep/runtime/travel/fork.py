@@ -89,7 +89,7 @@ async def fork(
     drafts = await _draft(services, plan, edits, inside)
     labels = (await labels_of_runs(services, [row])).get(row.run_id, NO_LABELS)
     if labels.attributes:
-        drafts += inherited(ValueSpace(services.values, None, 0), labels.attributes)
+        drafts += inherited(services.values, labels.attributes)
     again = await _choices(runs, row, sequence) if choose_again else {}
     if folded is not None:
         again |= _outdated(folded.state, [d.written.name for d in drafts])

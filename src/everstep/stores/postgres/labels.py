@@ -97,7 +97,7 @@ def _way(wanted: RunFilter) -> tuple[str, str]:
 
 
 def _numbered(query: str, values: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """Return a query with numbers in place of names, as the server takes it, and the values in their order."""
+    """Return a query with numbers in place of names, as the server takes it, and its values in order."""
     order: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of tags and attributes. Apart from the others, as most runs have none. The caller holds the connection."""
+"""The tables of tags and attributes. Apart, as most runs have none. The caller holds the connection."""
 
 from __future__ import annotations
 
