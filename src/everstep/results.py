@@ -76,6 +76,7 @@ from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.operations.count import RunCount
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
 from everstep.runtime.resume import Resumed
@@ -164,6 +165,7 @@ __all__ = [
     "Replay",
     "Resumed",
     "RunAct",
+    "RunCount",
     "RunError",
     "RunGuards",
     "RunInfo",

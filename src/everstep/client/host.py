@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
     from everstep.engine.query.text import query_of
+    from everstep.graph.labels import labels_of
     from everstep.model.address import Part
-    from everstep.model.labels import labels_of
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.events import Event, Listener
@@ -109,7 +109,7 @@ else:
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
-    labels_of = on_demand("everstep.model.labels:labels_of")
+    labels_of = on_demand("everstep.graph.labels:labels_of")
     query_of = on_demand("everstep.engine.query.text:query_of")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
@@ -764,8 +764,8 @@ class AsyncHost:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
-        tags: Iterable[str] = (),
-        attributes: Iterable[str] | Mapping[str, AttributeValue] = (),
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
         labels: bool = False,
         limit: int = 100,
         before: str | None = None,
@@ -774,10 +774,11 @@ class AsyncHost:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. With `tags`, such as `["vip",
-        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all
-        of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at
-        most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
+        `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
+        `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
+        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
+        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
+        none.
         """
         check_limit(limit)
         try:
@@ -794,13 +795,17 @@ class AsyncHost:
             limit=limit,
             before=before,
         )
-        if where is not None or tags or attributes:
-            query = query_of(where, tags, attributes, self._services.time.now())
+        if where is not None or tag or attribute:
+            query = query_of(where, tag, attribute, self._services.time.now())
             rows, following = await find(self._services, self._runs.reader, narrowed, query)
         else:
             rows = await self._services.store.list(narrowed)
             following = rows[-1].run_id if len(rows) == limit else None
-        infos = await self._parts.infos(rows) if labels else [self._parts.info(row) for row in rows]
+        infos = (
+            await self._parts.infos(rows)
+            if labels or tag or attribute
+            else [self._parts.info(row) for row in rows]
+        )
         return RunPage(infos, following)
 
     async def info(self, run_id: str) -> RunInfo:

@@ -632,8 +632,8 @@ class Host:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
-        tags: Iterable[str] = (),
-        attributes: Iterable[str] | Mapping[str, AttributeValue] = (),
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
         labels: bool = False,
         limit: int = 100,
         before: str | None = None,
@@ -642,10 +642,11 @@ class Host:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. With `tags`, such as `["vip",
-        "team=blue"]`, and `attributes`, such as `["customer=7"]` or `{"customer": "7"}`, those that have all
-        of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000 runs at
-        most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
+        `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
+        `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
+        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
+        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
+        none.
         """
         return self._lanes.call(
             lambda host: host.runs(
@@ -655,8 +656,8 @@ class Host:
                 parent=parent,
                 needs_repair=needs_repair,
                 pinned=pinned,
-                tags=tags,
-                attributes=attributes,
+                tag=tag,
+                attribute=attribute,
                 labels=labels,
                 limit=limit,
                 before=before,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from everstep.client.views import RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
+    from everstep.model.commits import AttributeValue
     from everstep.model.compat import Compat
     from everstep.model.durations import Span
     from everstep.model.enums import Status
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
+    from everstep.runtime.operations.count import RunCount
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
     from everstep.runtime.retention.collect import Collected
@@ -215,6 +217,24 @@ class SyncFleetCalls:
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""
         return self._lanes.call(lambda host: host.fleet.counts())
+
+    def count(
+        self,
+        by: str = "status",
+        *,
+        where: str | None = None,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        before: str | None = None,
+    ) -> RunCount:
+        """Count runs by a field of queries: `status`, `flow`, `group`, `tag`, `tag.team`, `attribute.region`.
+
+        All runs by status, flow or label are counted by an index, where the store has one. Any other call
+        looks at 5,000 runs at most, and `next` says where to go on, if anywhere.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.count(by, where=where, tag=tag, attribute=attribute, before=before)
+        )
 
     def tag(
         self,

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from everstep.client.guards import RunGuards
     from everstep.codec import notes
     from everstep.engine.keyframe import snapshot
+    from everstep.graph.labels import shown_labels
     from everstep.model.address import Part, plain_of
-    from everstep.model.labels import shown_labels
     from everstep.runtime.integrity.findings import Fallback
     from everstep.runtime.lineage import Link
     from everstep.runtime.rehydrate import Rehydrated
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 else:
     notes = on_demand("everstep.codec.notes")
     guards = on_demand("everstep.client.guards")
-    shown_labels = on_demand("everstep.model.labels:shown_labels")
+    shown_labels = on_demand("everstep.graph.labels:shown_labels")
     message_name = on_demand("everstep.runtime.waits.answers:message_name")
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")

@@ -98,7 +98,7 @@ def opening_of_fork(
     blueprint: bytes,
     labels: Labels = NO_LABELS,
 ) -> Commit:
-    """Return the commit that admits a fork with its first record without a lease, with its parent's labels."""
+    """Return the commit that admits a fork with its first record and its labels, without a lease."""
     admission = Admission(
         flow_id=record.flow_id,
         flow_version=record.flow_version,

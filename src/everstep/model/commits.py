@@ -40,7 +40,7 @@ class LabelKind(StrEnum):
 
 
 class Tag(msgspec.Struct, frozen=True, array_like=True):
-    """What people call a run by. It is in the run's row only: whoever may, changes it."""
+    """What people call a run by. It is in the run's row only: who may, changes it."""
 
     name: str
     value: str = ""

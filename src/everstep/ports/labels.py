@@ -25,7 +25,7 @@ class LabelStore(Protocol):
     async def tag(
         self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
     ) -> Tagging:
-        """Change the tags of a run, ended or not, as `model.labels.tagged` says; it needs no lease."""
+        """Change the tags of a run, ended or not, as `engine.query.labels.tagged` says; it needs no lease."""
 
 
 class LabelRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +71,9 @@ class SearchingStore(Protocol):
 
     async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         """Return runs that match both, newest first. It may say more than `by` wants, and never less."""
+
+    async def tally(self, field: str) -> dict[str, int]:
+        """Count all runs by `flow`, by `tag`, by the values of `tag.NAME` or of `attribute.NAME`.
+
+        Runs without that label are under an empty text, but for `tag`.
+        """

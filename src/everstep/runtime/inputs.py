@@ -25,7 +25,7 @@ from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, write_aside
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
-    from everstep.model.labels import value_of
+    from everstep.graph.labels import value_of
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
@@ -36,7 +36,7 @@ else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
-    value_of = on_demand("everstep.model.labels:value_of")
+    value_of = on_demand("everstep.graph.labels:value_of")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from everstep.client.queries import RUN_ID as RUN_ID
-from everstep.client.queries import RunsQuery
+from everstep.client.queries import CountQuery, RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
 from everstep.graph.author.flow import Flow
 from everstep.model.waits import WaitStatus
@@ -37,6 +37,8 @@ MOST = 1000
 
 RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
+COUNT = queries_of(CountQuery, MOST)
+"""What `GET /counts` may be asked."""
 WAIT_STATUSES = [status.value for status in WaitStatus]
 
 
@@ -93,6 +95,8 @@ def asked_in(request: Request, queries: Iterable[Query]) -> dict[str, Any]:
                 found[query.name] = one_of(request, query.name, ["true", "false"]) == "true"
             case {"type": "integer"}:
                 found[query.name] = limit_of(request)
+            case {"type": "array"}:
+                found[query.name] = request.query_params.getlist(query.name)
             case {"enum": known}:
                 found[query.name] = one_of(request, query.name, known)
             case {"pattern": form}:

@@ -12,6 +12,7 @@ from everstep.server import shapes
 from everstep.server.api import breakers, delivery, events, inbox, keeping, looking, monitoring, runs, waits
 from everstep.server.checks import (
     CHECKPOINT,
+    COUNT,
     EVENT_ID,
     MOST,
     PART,
@@ -58,6 +59,26 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=runs.listing,
         query=RUNS,
         answers={200: _json("Runs.", shapes.Runs)},
+    ),
+    Endpoint(
+        method="GET",
+        path="/counts",
+        name="count_runs",
+        summary="Count runs by their status, flow, tag or another field.",
+        handler=runs.count,
+        query=COUNT,
+        answers={200: _json("How many there are.", shapes.RunCounts)},
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/tags",
+        name="tag_run",
+        is_signed=True,
+        summary="Tag a run, also one that has ended, and take tags away.",
+        handler=runs.tag,
+        body=Body(shapes.Tags),
+        answers={200: _json("The run.", RunInfo)},
+        errors=(404,),
     ),
     Endpoint(
         method="GET",

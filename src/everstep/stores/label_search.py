@@ -1,6 +1,6 @@
 """How runs are found by labels and times, in stores with tables: which index leads to them.
 
-Values go as parameters. A store brings the queries, all under the same names; which of them is asked is decided
+Values go as parameters. A store brings the queries, under the same names; which of them is asked is decided
 here.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from everstep.engine.query.labels import name_of
+from everstep.model.commits import Attribute, LabelKind
 from everstep.ports.labels import LabelRange, Search, SearchPage
 from everstep.ports.store import RunFilter, RunRow
 from everstep.stores.columns import to_int
@@ -140,3 +142,22 @@ def _span(one: LabelRange) -> tuple[float, float]:
 
 def _some(value: str | None, text: Callable[[str], str]) -> str | None:
     return None if value is None else text(value)
+
+
+def tally(sql: Mapping[str, str], ask: Ask, field: str, read: Callable[[str], str] = str) -> dict[str, int]:
+    """Count all runs by a field, as `SearchingStore.tally` says; those without a label are the rest."""
+    if field in ("flow", "tag"):
+        return {read(name): many for name, many in ask(sql[f"tally_{field}"], {})}
+    what, _, name = field.partition(".")
+    found: dict[str, int] = {}
+    if what == "tag":
+        found = {read(value): many for value, many in ask(sql["tally_tag_values"], {"name": name})}
+    else:
+        found = {read(text): many for text, many in ask(sql["tally_texts"], {"name": name})}
+        for kind, number, many in ask(sql["tally_numbers"], {"name": name}):
+            shown = name_of(Attribute(name, LabelKind(kind), number=number))
+            found[shown] = found.get(shown, 0) + many
+    rest = ask(sql["count_runs"], {})[0][0] - sum(found.values())
+    if rest:
+        found[""] = found.get("", 0) + rest
+    return found

@@ -26,7 +26,7 @@ ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 GROUPS = {
     "debug": {"bisect", "diff", "logs", "nodes", "recall", "replay", "steps"},
-    "fleet": {"breakers", "counts", "reopen", "reset_breaker", "workers"},
+    "fleet": {"breakers", "count", "counts", "reopen", "reset_breaker", "tag", "workers"},
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},
     "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,11 +11,20 @@ from everstep.client.guards import BreakerInfo
 from everstep.client.parts import Parts
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
+from everstep.graph.labels import label_name, tags_of
 from everstep.model.acts import act_of
-from everstep.model.labels import label_name, tags_of
+from everstep.model.commits import AttributeValue
+from everstep.on_demand import on_demand
 from everstep.ports.store import Counts
 from everstep.runtime.addresses import in_run
 from everstep.runtime.operations.labels import change_tags
+
+if TYPE_CHECKING:
+    from everstep.engine.query.text import query_of
+    from everstep.runtime.operations.count import RunCount, count_runs
+else:
+    query_of = on_demand("everstep.engine.query.text:query_of")
+    count_runs = on_demand("everstep.runtime.operations.count:count_runs")
 
 
 class FleetCalls:
@@ -34,6 +44,25 @@ class FleetCalls:
         spent, warnings, trips = self._services.tally.counts()
         found = await self._services.store.counts()
         return msgspec.structs.replace(found, spent=spent, warnings=warnings, trips=trips)
+
+    async def count(
+        self,
+        by: str = "status",
+        *,
+        where: str | None = None,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        before: str | None = None,
+    ) -> RunCount:
+        """Count runs by a field of queries: `status`, `flow`, `group`, `tag`, `tag.team`, `attribute.region`.
+
+        All runs by status, flow or label are counted by an index, where the store has one. Any other call
+        looks at 5,000 runs at most, and `next` says where to go on, if anywhere.
+        """
+        query = None
+        if where is not None or tag or attribute:
+            query = query_of(where, tag, attribute, self._services.time.now())
+        return await count_runs(self._services, self._runs.reader, by, query, before)
 
     async def tag(
         self,

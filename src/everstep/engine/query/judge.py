@@ -7,8 +7,8 @@ from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
 from everstep.engine.query.tree import OF_ATTRIBUTE, OF_TAG, Compare, Every, Not, Op, Query, Some, Value
+from everstep.graph.labels import value_of
 from everstep.model.commits import NO_LABELS, Labels, RunRow
-from everstep.model.labels import value_of
 from everstep.model.records import ErrorInfo
 
 _ORDERS: dict[Op, Callable[[Any, Any], bool]] = {Op.BELOW: lt, Op.UP_TO: le, Op.ABOVE: gt, Op.FROM: ge}
@@ -28,7 +28,7 @@ def matches(query: Query, facts: Facts) -> bool:
     """True if a run is one that is asked for."""
     match query:
         case Compare():
-            return _holds(query, _held(query.field, facts))
+            return _holds(query, held_of(query.field, facts))
         case Every():
             return all(matches(part, facts) for part in query.parts)
         case Some():
@@ -73,7 +73,8 @@ def _sort(value: Value) -> type:
     return float if kind is int else kind
 
 
-def _held(field: str, facts: Facts) -> Collection[Value]:
+def held_of(field: str, facts: Facts) -> Collection[Value]:
+    """Return what a run has in a field."""
     if field.startswith(OF_TAG):
         return [tag.value for tag in facts.labels.tags if tag.name == field[len(OF_TAG) :]]
     if field.startswith(OF_ATTRIBUTE):

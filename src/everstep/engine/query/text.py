@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, NoReturn
 
 from everstep.engine.query.tree import (
@@ -23,9 +22,8 @@ from everstep.engine.query.tree import (
     Value,
 )
 from everstep.errors import BadRequest, InvalidDelay
-from everstep.model.durations import moment_of, span_of
+from everstep.graph.labels import LABEL_NAME, label_name, meant, moment
 from everstep.model.enums import Status
-from everstep.model.labels import LABEL_NAME, label_name
 
 LONGEST = 4000
 """Characters that a query may have."""
@@ -43,10 +41,6 @@ _RANGES = (Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM)
 _EXAMPLE = "status = failed and flow = orders and started > -2d"
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_MOMENT = re.compile(r"-\d|\d{4}-\d\d-\d\d")
-
-
 class Token(NamedTuple):
     """A word, a sign or a quoted text, and where it begins."""
 
@@ -59,23 +53,26 @@ class Token(NamedTuple):
 
 
 def query_of(
-    where: str | None, tags: Iterable[str], attributes: Iterable[str] | Mapping[str, Value], now: datetime
+    where: str | None,
+    tags: str | Iterable[str],
+    attributes: str | Iterable[str] | Mapping[str, Value],
+    now: datetime,
 ) -> Query:
     """Return a query for what `where` asks for and for labels, which are given as `NAME` or `NAME=VALUE`."""
     found = [read_query(where, now)] if where is not None else []
-    for given in tags:
-        name, sign, value = str(given).partition("=")
+    for given in (tags,) if isinstance(tags, str) else tags:
+        name, sign, value = given.partition("=")
         label_name(name, "tag")
         found.append(Compare(OF_TAG + name if sign else "tag", Op.IS, (value if sign else name,)))
-    is_typed = isinstance(attributes, Mapping)
-    for given in attributes:
-        name, sign, value = (given, "=", attributes[given]) if is_typed else str(given).partition("=")
+    if isinstance(attributes, Mapping):
+        for name in attributes:
+            field = OF_ATTRIBUTE + label_name(name, "attribute")
+            found.append(Compare(field, Op.IS, (attributes[name],)))
+        attributes = ()
+    for given in (attributes,) if isinstance(attributes, str) else attributes:
+        name, sign, value = given.partition("=")
         field = OF_ATTRIBUTE + label_name(name, "attribute")
-        found.append(
-            Compare(field, Op.IS, (value,) if is_typed else meant(value, now))
-            if sign
-            else Compare(field, Op.SET)
-        )
+        found.append(Compare(field, Op.IS, meant(value, now)) if sign else Compare(field, Op.SET))
     return found[0] if len(found) == 1 else Every(tuple(_flat(found)))
 
 
@@ -84,28 +81,9 @@ def _flat(parts: Iterable[Query]) -> Iterator[Query]:
         yield from part.parts if isinstance(part, Every) else (part,)
 
 
-def meant(word: str, now: datetime) -> tuple[Value, ...]:
-    """Return what a word without quotes may be: a number, the truth or a time; and always a text."""
-    text = word.lower()
-    if text in ("true", "false"):
-        return text == "true", word
-    if _NUMBER.fullmatch(word) and math.isfinite(number := float(word)):
-        return number, word
-    if text == "now" or _MOMENT.match(word):
-        with suppress(BadRequest, InvalidDelay, ValueError, OverflowError):
-            return moment(word, now), word
-    return (word,)
-
-
-def moment(text: str, now: datetime) -> datetime:
-    """Return the time that a word says."""
-    if text.lower() == "now":
-        return now
-    if text.startswith("-"):
-        return now - span_of(text[1:])
-    if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    return moment_of(text, "the time")
+def field_of(name: str) -> str:
+    """Return the field that a name means, as in a query."""
+    return _Reader(name, datetime.min).field()
 
 
 def read_query(text: str, now: datetime) -> Query:
@@ -132,6 +110,11 @@ class _Reader:
                 f"{left.text!r} is not expected", left, "Join conditions with and, or; or leave it out."
             )
         return found
+
+    def field(self) -> str:
+        if len(self._tokens) != 1:
+            raise BadRequest(f"{self._text!r:.80} is no field.", fix="Name one, such as status or tag.team.")
+        return self._field(self._tokens[0])[0]
 
     def _split(self) -> list[Token]:
         tokens, at, text = [], 0, self._text.rstrip()

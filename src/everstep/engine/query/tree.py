@@ -58,8 +58,8 @@ FIELDS: Final = {
     "error_code": Kind.TEXT,
     "tag": Kind.TEXT,
 }
-"""What a query may name besides labels: the run's own line, what it waits for (the kind, the node), and how it
-failed."""
+"""What a query may name besides labels: the run's own line, what it waits for (the kind, the node), and how
+it failed."""
 OF_TAG: Final = "tag."
 """What names the value of a tag, `tag.team`; the field `tag` holds the names of a run's tags."""
 OF_ATTRIBUTE: Final = "attribute."
@@ -73,7 +73,7 @@ class Compare(msgspec.Struct, frozen=True):
     field: str
     op: Op
     values: tuple[Value, ...] = ()
-    """One, several of `in`, none of `is set`. Where it may be either, a word such as 7 is a number and a text."""
+    """One, several of `in`, none of `is set`. Where both may be meant, the word 7 is a number and a text."""
 
     @property
     def is_of_labels(self) -> bool:

@@ -23,9 +23,9 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from contextvars import ContextVar
 
-    from everstep.model.labels import attribute
+    from everstep.graph.labels import attribute
 else:
-    attribute = on_demand("everstep.model.labels:attribute")
+    attribute = on_demand("everstep.graph.labels:attribute")
 
 T = TypeVar("T")
 _NOTHING = object()

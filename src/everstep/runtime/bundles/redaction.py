@@ -105,7 +105,8 @@ class Leaving:
 
     def labels(self, labels: Labels, run_id: str) -> Labels:
         """Return labels without those that stay behind; after the records, as attributes are values there."""
-        stays = {one.name for one in (*labels.tags, *labels.attributes) if self._policy.is_left_out(one.name)}
+        names = {one.name for one in labels.tags} | {one.name for one in labels.attributes}
+        stays = {name for name in names if self._policy.is_left_out(name)}
         stays |= {
             left.name.removeprefix(ATTRIBUTE) for left in self._kept if self._is_attribute(left, run_id)
         }

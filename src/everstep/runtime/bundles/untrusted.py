@@ -28,9 +28,9 @@ from everstep.errors import (
 )
 from everstep.graph.compile.blueprint import plan_of
 from everstep.graph.compile.plan import hash_of
+from everstep.graph.labels import check_labels
 from everstep.model.bundles import BUNDLE_FORMAT, BUNDLE_VERSION, MANIFEST, BundledRun, Manifest
 from everstep.model.commits import NO_LABELS, Labels
-from everstep.model.labels import check_labels
 from everstep.model.records import SCHEMA_VERSION, ArtifactRef, CheckpointRecord
 from everstep.model.shapes import understood
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus

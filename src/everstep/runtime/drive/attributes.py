@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from everstep.codec.values import Values
+from everstep.graph.labels import attribute, check_many, check_plain, value_of
 from everstep.model.commits import Attribute, Commit
 from everstep.model.durability import Durability
 from everstep.model.enums import ValueForm
-from everstep.model.labels import attribute, check_many, check_plain, value_of
 from everstep.model.records import ATTRIBUTE, StepRecord
 from everstep.runtime.drive.values import Slot, ValueSpace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import inf, nextafter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -21,10 +22,10 @@ from everstep.engine.query.tree import (
     comparisons_of,
 )
 from everstep.errors import StateCorrupted
+from everstep.graph.labels import number_of
 from everstep.model.address import plain_of
 from everstep.model.commits import NO_LABELS
 from everstep.model.enums import Status
-from everstep.model.labels import number_of
 from everstep.ports.labels import LabelRange, Search, SearchingStore, SearchPage
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow
 from everstep.runtime.operations.labels import labels_of_runs
@@ -63,7 +64,7 @@ async def find(services: Services, runs: RunReader, wanted: RunFilter, query: Qu
         page = await _page(services.store, asked, by, left)
         labels = await labels_of_runs(services, page.rows) if of_labels else {}
         for row in page.rows:
-            facts = await _facts(services, runs, row, fields)
+            facts = await facts_of(services, runs, row, fields)
             if matches(query, facts._replace(labels=labels.get(row.run_id, NO_LABELS))):
                 found.append(row)
                 if len(found) == wanted.limit:
@@ -118,14 +119,16 @@ def _window(tests: Sequence[Compare]) -> tuple[datetime | None, datetime | None]
 
 
 def _ranges(label: Compare, tests: Sequence[Compare]) -> tuple[LabelRange, ...]:
-    """Return the values that a label may have; the ends of a range count, whether or not they are wanted."""
+    """Return the values that a label may have; of a range without its ends, the next ones inside."""
     if label.op not in (Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM):
         return tuple(_point(value) for value in label.values)
     same = [test for test in tests if test.field == label.field]
-    lows = [_point(test.values[0]).low for test in same if test.op in (Op.ABOVE, Op.FROM)]
-    highs = [_point(test.values[0]).low for test in same if test.op in (Op.BELOW, Op.UP_TO)]
-    low = max((one for one in lows if one is not None), default=None)
-    return (LabelRange(low=low, high=min((one for one in highs if one is not None), default=None)),)
+    ends = [(test.op, test.values[0]) for test in same if not isinstance(test.values[0], str)]
+    lows = [number_of(end) for op, end in ends if op is Op.FROM]
+    lows += [nextafter(number_of(end), inf) for op, end in ends if op is Op.ABOVE]
+    highs = [number_of(end) for op, end in ends if op is Op.UP_TO]
+    highs += [nextafter(number_of(end), -inf) for op, end in ends if op is Op.BELOW]
+    return (LabelRange(low=max(lows, default=None), high=min(highs, default=None)),)
 
 
 def _point(value: Any) -> LabelRange:
@@ -157,7 +160,8 @@ def _narrow(wanted: RunFilter, query: Query) -> RunFilter | None:
     return msgspec.structs.replace(wanted, pinned=pinned, needs_repair=repair, **changes)
 
 
-async def _facts(services: Services, runs: RunReader, row: RunRow, fields: set[str]) -> Facts:
+async def facts_of(services: Services, runs: RunReader, row: RunRow, fields: set[str]) -> Facts:
+    """Return what these fields need to know of a run, apart from its labels."""
     facts = Facts(row)
     if fields & OF_WAITS and row.status is Status.HALTED:
         waits = await open_waits(services.store, row.run_id)

@@ -14,9 +14,20 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.checks import CHECKPOINT, RUNS, asked_in, flow_named, matching, run_id_of
+from everstep.server.checks import CHECKPOINT, COUNT, RUNS, asked_in, flow_named, matching, run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Signed, Start, State, Workers
+from everstep.server.shapes import (
+    Cancelled,
+    Halted,
+    Result,
+    Resume,
+    Runs,
+    Signed,
+    Start,
+    State,
+    Tags,
+    Workers,
+)
 from everstep.server.wire import answer
 
 
@@ -31,6 +42,8 @@ async def start(service: Service, request: Request) -> Response:
         channel=_channel(flow, body.channel),
         priority=body.priority,
         group=body.group,
+        tags=body.tags,
+        attributes=body.attributes,
         **who_of(request, body),
     )
     return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
@@ -47,6 +60,19 @@ async def listing(service: Service, request: Request) -> Response:
     """List runs, newest first."""
     found = await service.host.runs(**asked_in(request, RUNS))
     return answer(Runs(runs=found, next=found.next))
+
+
+async def count(service: Service, request: Request) -> Response:
+    """Count runs."""
+    return answer(await service.host.fleet.count(**asked_in(request, COUNT)))
+
+
+async def tag(service: Service, request: Request) -> Response:
+    """Tag a run, and take tags away."""
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Tags)
+    told = who_of(request, body)
+    return answer(await service.host.fleet.tag(run_id, body.add, remove=body.remove, **told))
 
 
 async def workers(service: Service, request: Request) -> Response:

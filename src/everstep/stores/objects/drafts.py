@@ -26,10 +26,10 @@ from everstep.stores.objects import names
 from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
 
 if TYPE_CHECKING:
-    from everstep.model.labels import attributed, tagged
+    from everstep.engine.query.labels import attributed, tagged
 else:
-    attributed = on_demand("everstep.model.labels:attributed")
-    tagged = on_demand("everstep.model.labels:tagged")
+    attributed = on_demand("everstep.engine.query.labels:attributed")
+    tagged = on_demand("everstep.engine.query.labels:tagged")
 
 _replace = msgspec.structs.replace
 _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from everstep.engine.query.labels import tagged
 from everstep.errors import StateCorrupted
 from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
-from everstep.model.labels import tagged
 from everstep.ports.labels import Search, SearchPage
 from everstep.ports.store import RunFilter
-from everstep.stores.label_search import LabelSearch
+from everstep.stores.label_search import LabelSearch, tally
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import read_text, run_row, text
 from everstep.stores.postgres.connections import Connection, rows
@@ -77,6 +77,10 @@ class PostgresLabels:
         page = LabelSearch(self._sql, ask, run_row, _way, text).search(wanted, by)
         following = None if page.following is None else read_text(page.following)
         return SearchPage(page.rows, page.looked_at, following)
+
+    def tally(self, db: Connection, field: str) -> dict[str, int]:
+        """Count all runs by a field."""
+        return tally(self._sql, lambda query, values: rows(db, *_numbered(query, values)), field, read_text)
 
 
 def _way(wanted: RunFilter) -> tuple[str, str]:

@@ -92,3 +92,23 @@ EXISTS (SELECT FROM {schema}.tags WHERE tags.run_key = found.key AND tags.name =
 -- name: has_attribute
 EXISTS (SELECT FROM {schema}.attributes AS a WHERE a.run_key = found.key AND a.name = :name
         AND (:is_any OR a.number_value BETWEEN :low0 AND :high0))
+
+-- name: tally_flow
+SELECT flow_id, count(*) FROM {schema}.runs GROUP BY flow_id;
+
+-- name: tally_tag
+SELECT name, count(*) FROM {schema}.tags GROUP BY name;
+
+-- name: tally_tag_values
+SELECT value, count(*) FROM {schema}.tags WHERE name = :name GROUP BY value;
+
+-- name: tally_texts
+SELECT text_value, count(*) FROM {schema}.attributes
+WHERE name = :name AND text_value IS NOT NULL GROUP BY text_value;
+
+-- name: tally_numbers
+SELECT kind, number_value, count(*) FROM {schema}.attributes
+WHERE name = :name AND number_value IS NOT NULL GROUP BY number_value, kind;
+
+-- name: count_runs
+SELECT count(*) FROM {schema}.runs;

@@ -466,6 +466,9 @@ class PostgresStore:
     async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         return await self._aside(lambda db: self._labels.search(db, wanted, by))
 
+    async def tally(self, field: str) -> dict[str, int]:
+        return await self._aside(lambda db: self._labels.tally(db, field))
+
     async def keep_event(self, event: EventRow) -> Names:
         now = self._now()
         return await self._aside(lambda db: keep_event(db, self._sql, event, now))

@@ -381,7 +381,7 @@ class RedisStore:
     async def tag(
         self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
     ) -> Tagging:
-        told = (run_id, most, len(add), *tag_fields(add), *remove)
+        told: list[Argument] = [run_id, most, len(add), *tag_fields(add), *remove]
         return Tagging((await self._aside("tag", *told)).decode())
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:

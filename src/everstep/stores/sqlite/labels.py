@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import msgspec
 
+from everstep.engine.query.labels import tagged
 from everstep.errors import StateCorrupted
 from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
-from everstep.model.labels import tagged
 from everstep.ports.labels import Search, SearchPage
 from everstep.ports.store import RunFilter
-from everstep.stores.label_search import LabelSearch
+from everstep.stores.label_search import LabelSearch, tally
 from everstep.stores.sqlite.columns import run_row
 from everstep.stores.sqlite.database import Queries, rows
 from everstep.stores.sqlite.listing import way_of
@@ -84,6 +84,13 @@ class SqliteLabels:
         if by.name is not None and not self._side.are_there():
             return SearchPage([], 0, None)
         return LabelSearch(self._sql, self._ask, run_row, _way).search(wanted, by)
+
+    def tally(self, field: str) -> dict[str, int]:
+        """Count all runs by a field."""
+        if field != "flow" and not self._side.are_there():
+            many = rows(self._db, self._sql["count_runs"])[0][0]
+            return {"": many} if many and field != "tag" else {}
+        return tally(self._sql, self._ask, field)
 
     def _ask(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return rows(self._db, query, values)

@@ -91,3 +91,23 @@ EXISTS (SELECT 1 FROM tags WHERE tags.run_key = found.run_key AND tags.name = :n
 -- name: has_attribute
 EXISTS (SELECT 1 FROM attributes AS a WHERE a.run_key = found.run_key AND a.name = :name
         AND (:is_any OR a.number_value BETWEEN :low0 AND :high0))
+
+-- name: tally_flow
+SELECT flow_id, count(*) FROM runs INDEXED BY runs_by_flow GROUP BY flow_id;
+
+-- name: tally_tag
+SELECT name, count(*) FROM tags GROUP BY name;
+
+-- name: tally_tag_values
+SELECT value, count(*) FROM tags WHERE name = :name GROUP BY value;
+
+-- name: tally_texts
+SELECT text_value, count(*) FROM attributes INDEXED BY attributes_by_text
+WHERE name = :name AND text_value IS NOT NULL GROUP BY text_value;
+
+-- name: tally_numbers
+SELECT kind, number_value, count(*) FROM attributes INDEXED BY attributes_by_number
+WHERE name = :name AND number_value IS NOT NULL GROUP BY number_value, kind;
+
+-- name: count_runs
+SELECT count(*) FROM runs;

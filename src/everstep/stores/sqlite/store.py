@@ -721,6 +721,10 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             return self._labels.search(wanted, by)
 
+    async def tally(self, field: str) -> dict[str, int]:
+        with self._lock, plainly(self.path):
+            return self._labels.tally(field)
+
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._lock, plainly(self.path):
             now = self._clock.now()

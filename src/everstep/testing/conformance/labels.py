@@ -10,9 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from everstep.graph.labels import LONGEST, attribute, value_of
 from everstep.model.commits import NO_LABELS, Attribute, Labels, Tag, Tagging
 from everstep.model.enums import Status
-from everstep.model.labels import LONGEST, attribute, value_of
 from everstep.ports.labels import LabelRange, LabelStore, Search, SearchingStore
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow, StopRequest, Verdict
@@ -175,6 +175,19 @@ class Searches(Suite):
             assert [name for name in found if name not in extra] == fits, (by, wanted, size, most)
             assert len(set(found)) == len(found)
             assert not extra or by.ranges != (), (by, wanted)
+
+    def test_runs_are_tallied_by_flow_and_label(self, searching: Client) -> None:
+        client, store = searching, cast("SearchingStore", searching.store)
+        assert client.call(store.tally("flow")) == client.call(store.tally("tag")) == {}
+        client.admit("plain")
+        assert client.call(store.tally("tag.p")) == client.call(store.tally("attribute.a")) == {"": 1}
+        for k, value in enumerate([1, 1.0, True, "x", ""]):
+            chain = Chain(f"run-{k}", client.clock, flow_id=f"flow-{k % 2}", tags=(Tag("p", "xy"[k % 2]),))
+            client.accept(chain, chain.admission(attributes=attributes_of(a=value)))
+        assert client.call(store.tally("flow")) == {"flow": 1, "flow-0": 3, "flow-1": 2}
+        assert client.call(store.tally("tag")) == {"p": 5}
+        assert client.call(store.tally("tag.p")) == {"x": 3, "y": 2, "": 1}
+        assert client.call(store.tally("attribute.a")) == {"1": 2, "true": 1, "x": 1, "": 2}
 
     def test_a_search_goes_on_from_a_run_that_was_erased_meanwhile(self, searching: Client) -> None:
         client = searching

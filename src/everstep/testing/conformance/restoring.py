@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from everstep.errors import CheckpointPinned, StoreError
+from everstep.graph.labels import attribute
 from everstep.model.commits import Labels, Tag
 from everstep.model.enums import Status
-from everstep.model.labels import attribute
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus

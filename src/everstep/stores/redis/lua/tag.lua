@@ -1,4 +1,4 @@
--- Changes the tags of a run, as model.labels.tagged says; returns what became of it.
+-- Changes the tags of a run, as engine.query.labels.tagged says; returns what became of it.
 -- ARGV: run, how many it may have, how many are added, their names and values, names of those taken away.
 local n = redis.call('HGET', row_of(ARGV[2]), 'n')
 if not n then

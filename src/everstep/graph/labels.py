@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, InvalidDelay
 from everstep.model.commits import MOST_LABELS, Attribute, AttributeValue, LabelKind, Labels, Tag
+from everstep.model.durations import moment_of, span_of
 
 LONGEST: Final = 256
 """Bytes of a text."""
 LABEL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_MOMENT: Final = re.compile(r"-\d|\d{4}-\d\d-\d\d")
 _EXACT: Final = 1 << 53
 """Whole numbers up to this one are what they are in every store."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -96,6 +100,30 @@ def value_of(kept: Attribute) -> AttributeValue:
     return number
 
 
+def meant(word: str, now: datetime) -> tuple[AttributeValue, ...]:
+    """Return what a word without quotes may be: a number, the truth or a time; and always a text."""
+    text = word.lower()
+    if text in ("true", "false"):
+        return text == "true", word
+    if _NUMBER.fullmatch(word) and math.isfinite(number := float(word)):
+        return number, word
+    if text == "now" or _MOMENT.match(word):
+        with suppress(BadRequest, InvalidDelay, ValueError, OverflowError):
+            return moment(word, now), word
+    return (word,)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Return the time that a word says."""
+    if text.lower() == "now":
+        return now
+    if text.startswith("-"):
+        return now - span_of(text[1:])
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return moment_of(text, "the time")
+
+
 def shown_labels(labels: Labels) -> dict[str, dict[str, Any]]:
     """Return labels as people see them."""
     return {
@@ -143,24 +171,6 @@ def check_plain(names: Iterable[str], plain: Collection[str] | None) -> None:
                 f"attribute {name!r} would be readable in the store, and this host encrypts what it keeps.",
                 fix=f"Declare it if that may be: Flow(..., plain_attributes=[{name!r}]); or leave it out.",
             )
-
-
-def tagged(
-    there: Iterable[Tag], add: Iterable[Tag], remove: Collection[str], most: int = MOST_LABELS
-) -> tuple[Tag, ...] | None:
-    """Return the tags of a run once some are added and others taken away, by name; none if they are too many.
-
-    One of the same name gets the new value. Every store asks here, or does the same.
-    """
-    found = {one.name: one for one in there if one.name not in remove}
-    found |= {one.name: one for one in add}
-    return tuple(found[name] for name in sorted(found)) if len(found) <= most else None
-
-
-def attributed(there: Iterable[Attribute], new: Iterable[Attribute]) -> tuple[Attribute, ...]:
-    """Return the attributes of a run once a put has set some, by name."""
-    found = {one.name: one for one in there} | {one.name: one for one in new}
-    return tuple(found[name] for name in sorted(found))
 
 
 def _text(value: object, what: str) -> str:
