@@ -2,5 +2,5 @@
 
 `fork` from a checkpoint, `replay` a step, `recall` values, `bisect` two runs; `explain` what a resume would
 do, `migrate` to a changed flow. Read `fork` first. May import what `runtime` may, and of its rooms `drive`,
-`outage` and `waits`.
+`outage`, `waits` and `operations`.
 """

@@ -594,7 +594,7 @@ class Draft:
             keyframe_before=self.before.keyframe if self.before is not None else 0,
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
-            version=standing.version,
+            version=2 if standing.inbox or standing.had or standing.tags or standing.attributes else 1,
             what=self.what,
         )
 

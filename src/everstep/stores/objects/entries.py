@@ -92,11 +92,6 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     erased_order: int = 0
     """Counts removed runs in the order they went."""
 
-    @property
-    def version(self) -> int:
-        """The version of an entry that says so."""
-        return 2 if self.inbox or self.had or self.tags or self.attributes else 1
-
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A record of a run, or what trimming left of it."""
