@@ -458,7 +458,8 @@ def _said(message: notes.Message) -> dict[str, Any]:
 
 def _same(shape: type[msgspec.Struct], row: msgspec.Struct) -> dict[str, Any]:
     """Return what a row has under the names that a result has, too."""
-    return {name: getattr(row, name) for name in shape.__struct_fields__ if hasattr(row, name)}
+    own = row.__struct_fields__
+    return {n: getattr(row, n) for n in shape.__struct_fields__ if n in own or hasattr(row, n)}
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
