@@ -45,7 +45,7 @@ def attributes_of(host: Host, run_id: str) -> dict[str, Any]:
 
 
 def test_a_run_has_what_it_was_given_and_what_its_nodes_set(host: Host) -> None:
-    given = {"total": 12.5, "count": 3, "at": AT, "customer": "?"}
+    given: dict[str, Any] = {"total": 12.5, "count": 3, "at": AT, "customer": "?"}
     host.run(orders, {"order": "A17"}, run_id="A17", tags=["vip"], attributes=given)
     assert attributes_of(host, "A17") == given | {"customer": "c-A17", "tries": 1, "said": True}
     assert host.info("A17").tags == {"vip": ""}
