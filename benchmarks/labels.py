@@ -18,10 +18,10 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 import apsw
-import psycopg
 
 from everstep import Flow, Host, node
 from everstep.stores.postgres.address import read_address
+from everstep.stores.postgres.connections import connect
 from everstep.stores.sqlite.side_tables import SideTables
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -60,7 +60,7 @@ def label(execute: Callable[[str], object], first: int) -> None:
     execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
         SELECT run_key, 'customer', 's', '' || (run_key % 10000), NULL FROM runs WHERE run_key >= {first}""")
     execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
-        SELECT run_key, 'region', 's', substr('euusapaf', 1 + 2 * (run_key % 4), 2), NULL
+        SELECT run_key, 'region', 's', substr('euusapaf', CAST(1 + 2 * (run_key % 4) AS integer), 2), NULL
         FROM runs WHERE run_key >= {first}""")
     execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
         SELECT run_key, 'total', 'n', NULL, run_key % 1000 / 10.0 FROM runs WHERE run_key >= {first}""")
@@ -134,11 +134,11 @@ def on_postgres(url: str, sizes: list[int]) -> None:
     at = read_address(url)
     done = 0
     for size in sizes:
-        with psycopg.connect(at.conninfo, autocommit=True) as db:
+        with closing(connect(at)) as db:
             db.execute(f"SET search_path = {at.quoted_schema}")
 
             def space(*tables: str) -> int:
-                found = [db.execute("SELECT pg_total_relation_size(%s)", [t]).fetchone() for t in tables]
+                found = [db.execute(f"SELECT pg_total_relation_size('{t}')").fetchone() for t in tables]
                 return sum(one[0] for one in found if one is not None)
 
             before, labels = space("runs"), space("tags", "attributes")
