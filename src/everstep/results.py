@@ -80,6 +80,7 @@ from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
 from everstep.runtime.operations.after_restore import AfterRestore
+from everstep.runtime.operations.count import RunCount
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -172,6 +173,7 @@ __all__ = [
     "Replay",
     "Resumed",
     "RunAct",
+    "RunCount",
     "RunError",
     "RunGuards",
     "RunInfo",

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {
         "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
+        "engine.query.labels",
         *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "on_demand", "ports", "stores", "compat"},
@@ -162,7 +163,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.drive.units": "outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
-    "runtime.outage": "drive",
+    "runtime.outage": "drive operations",
     "runtime.waits": "drive guards metrics operations outage workers",
     "runtime.workers": "outage waits",
     "runtime.bundles": "operations outage waits workers retention",

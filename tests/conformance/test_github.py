@@ -48,6 +48,7 @@ class Kit:
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 audits=True,
                 rationed=True,

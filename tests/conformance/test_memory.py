@@ -39,6 +39,7 @@ class TestMemory(StoreConformance):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 audits=True,
                 live=True,

@@ -31,6 +31,7 @@ class TestObjects(StoreConformance):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 audits=True,
             ),

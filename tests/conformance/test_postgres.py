@@ -27,6 +27,8 @@ class TestPostgres(StoreConformance):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
+                searches=True,
                 has_events=True,
                 audits=True,
                 live=True,

@@ -25,6 +25,7 @@ class TestRedis(StoreConformance):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 audits=True,
                 live=True,

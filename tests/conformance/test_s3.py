@@ -37,6 +37,7 @@ class TestS3(StoreConformance):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
                 has_events=True,
                 audits=True,
             ),

@@ -24,6 +24,8 @@ class TestSqlite(StoreConformance):
             restores=True,
             fences=True,
             has_inbox=True,
+            has_labels=True,
+            searches=True,
             has_events=True,
             audits=True,
             live=True,

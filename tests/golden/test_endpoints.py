@@ -80,6 +80,8 @@ CASES = [
     Case("pin", "pin_run", {"reason": "the audit", "by": "ann"}, in_path="A1"),
     Case("audit", "read_audit", query="?act=pin&by=ann"),
     Case("unpin", "unpin_run", in_path="A1"),
+    Case("tag", "tag_run", {"add": {"vip": "", "team": "blue"}, "remove": ["old"]}, in_path="A1"),
+    Case("count", "count_runs"),
     Case("ack", "acknowledge_run", in_path="A1"),
     Case("start-another", "start_run", {"flow": "order", "inputs": SKUS, "run_id": "A2"}, 202),
     Case("resume-another", "resume_run", {}, 202, in_path="A2"),

@@ -52,6 +52,19 @@ def take(customer: str) -> str:
     return f"order of {customer}"
 
 
+@node(output="order")
+def take_and_tell(customer: str, ctx: Context) -> str:
+    ctx.set_attribute("customer", customer)
+    ctx.set_attribute("visits", 1)
+    return f"order of {customer}"
+
+
+@node(output="thanks")
+def thank_and_tell(order: str, ctx: Context) -> str:
+    ctx.set_attribute("visits", 2)
+    return f"thanks for the {order}"
+
+
 @node(output="price")
 def price(order: str) -> int:
     return len(order)
@@ -351,6 +364,7 @@ SUBJECTS = {
     "steps in items": Subject(
         Flow("items", [split, measure_by_steps.with_inputs(word="words").map_over("word"), add]), WORDS, {}
     ),
+    "attributes": Subject(Flow("attributes", [take_and_tell, thank_and_tell]), {"customer": "ada"}, {}),
     "best effort": Subject(
         Flow("best-effort", FIVE, durability=Durability("strong", on_store_failure="best_effort")),
         {"customer": "ada"},

@@ -33,6 +33,8 @@ COMMANDS = {
     "run": Lazy("commands.runs.run", "run", "Run a flow from a Python file, or a pipeline in DOT."),
     "resume": Lazy("commands.runs.run", "resume", "Continue a run that stopped or failed."),
     "runs": Lazy("commands.runs.list", "runs", "List runs, newest first."),
+    "count": Lazy("commands.runs.tag", "count", "Count runs by status, flow, tag or another field."),
+    "tag": Lazy("commands.runs.tag", "tag", "Tag a run, so that it is found by that."),
     "waits": Lazy("commands.waits.waits", "waits", "List what runs wait for, the oldest first."),
     "answer": Lazy("commands.waits.answer", "answer", "Answer what a run waits for."),
     "send": Lazy("commands.runs.send", "send", "Send a signal to a run, or take a turn with it."),

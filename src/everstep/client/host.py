@@ -36,6 +36,7 @@ from everstep.errors import BadRequest, StoreUnavailable
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
+from everstep.model.commits import NO_LABELS, AttributeValue
 from everstep.model.durability import DurabilityMode, mode_of
 from everstep.model.durations import Span, span_of
 from everstep.model.enums import Mode, Status
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
     from everstep.client.tracing import tracer_of
-    from everstep.engine.query.text import read_query
+    from everstep.engine.query.text import query_of
+    from everstep.graph.labels import labels_of
     from everstep.model.address import Part
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
@@ -114,7 +116,8 @@ else:
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
-    read_query = on_demand("everstep.engine.query.text:read_query")
+    labels_of = on_demand("everstep.graph.labels:labels_of")
+    query_of = on_demand("everstep.engine.query.text:query_of")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     Meter = on_demand("everstep.runtime.metrics.meter:Meter")
@@ -310,6 +313,8 @@ class AsyncHost:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -323,7 +328,8 @@ class AsyncHost:
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
         act = act_of(by, comment)
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act)
+        labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
         doing = self._runs.run(flow, given, run_id, wait=wait)
         outcome = await (doing if act is None else self._parts.audited("run", act, doing, run_id))
         return self._parts.result(outcome)
@@ -338,6 +344,8 @@ class AsyncHost:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> AsyncGenerator[Event, None]:
@@ -357,6 +365,8 @@ class AsyncHost:
                     wait=wait,
                     priority=priority,
                     group=group,
+                    tags=tags,
+                    attributes=attributes,
                     by=by,
                     comment=comment,
                 ),
@@ -375,6 +385,8 @@ class AsyncHost:
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -384,7 +396,8 @@ class AsyncHost:
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
         act = act_of(by, comment)
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act)
+        labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
+        given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
         doing = self._runs.start(flow, given, run_id)
         row = await (doing if act is None else self._parts.audited("start", act, doing, run_id))
         return self._parts.info(row)
@@ -808,6 +821,9 @@ class AsyncHost:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        labels: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> RunPage:
@@ -815,8 +831,11 @@ class AsyncHost:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
-        a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
+        `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
+        `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
+        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
+        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
+        none.
         """
         check_limit(limit)
         try:
@@ -833,21 +852,27 @@ class AsyncHost:
             limit=limit,
             before=before,
         )
-        if where is not None:
-            query = read_query(where, self._services.time.now())
+        if where is not None or tag or attribute:
+            query = query_of(where, tag, attribute, self._services.time.now())
             rows, following = await find(self._services, self._runs.reader, narrowed, query)
         else:
             rows = await self._services.store.list(narrowed)
             following = rows[-1].run_id if len(rows) == limit else None
-        return RunPage([self._parts.info(row) for row in rows], following)
+        infos = (
+            await self._parts.infos(rows)
+            if labels or tag or attribute
+            else [self._parts.info(row) for row in rows]
+        )
+        return RunPage(infos, following)
 
     async def info(self, run_id: str) -> RunInfo:
-        """Return one run's line; of a part such as A17/rag, that of its run."""
-        return self._parts.info(await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0]))
+        """Return one run's line with its labels; of a part such as A17/rag, that of its run."""
+        row = await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0])
+        return (await self._parts.infos([row]))[0]
 
     async def find(self, name: str) -> RunInfo:
         """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
-        return self._parts.info(await self._runs.reader.named(name))
+        return (await self._parts.infos([await self._runs.reader.named(name)]))[0]
 
     async def close(self) -> None:
         """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.

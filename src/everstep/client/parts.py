@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.on_demand import on_demand
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
     from everstep.model.acts import Act
     from everstep.runtime.operations.acting import audited
+    from everstep.runtime.operations.labels import labels_of_runs
 else:
     audited = on_demand("everstep.runtime.operations.acting:audited")
+    labels_of_runs = on_demand("everstep.runtime.operations.labels:labels_of_runs")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
 
 
@@ -44,8 +47,8 @@ class Parts(Struct, frozen=True):
     retention: Retention
     """What the host was given, for runs whose flows say nothing."""
 
-    def info(self, row: RunRow) -> RunInfo:
-        """Return what callers see of a run's row."""
+    def info(self, row: RunRow, labels: Labels | None = None) -> RunInfo:
+        """Return what callers see of a run's row, and of its labels if they were read."""
         lease, services = row.lease, self.services
         now, here = services.clock.now(), services.processes.me()
         is_driven = (
@@ -53,7 +56,12 @@ class Parts(Struct, frozen=True):
         )
         if is_driven and lease is not None and lease.process is not None:
             is_driven = not services.processes.is_gone(lease.process)
-        return RunInfo.of(row, is_driven=is_driven)
+        return RunInfo.of(row, is_driven=is_driven, labels=labels)
+
+    async def infos(self, rows: Sequence[RunRow]) -> list[RunInfo]:
+        """Return what callers see of runs, with their labels."""
+        labels = await labels_of_runs(self.services, rows)
+        return [self.info(row, labels.get(row.run_id, NO_LABELS)) for row in rows]
 
     async def audited(
         self, act: str, by: Act | None, doing: Awaitable[T], run_id: str | None = None, about: str = ""

@@ -35,6 +35,11 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None
     needs_repair: Annotated[bool, Meta(description="Only damaged runs, which workers leave alone.")] = False
     pinned: Annotated[bool, Meta(description="Only runs that are pinned.")] = False
+    tag: Annotated[tuple[str, ...], Meta(description="Only with this tag, as NAME or NAME=VALUE.")] = ()
+    attribute: Annotated[
+        tuple[str, ...], Meta(description="Only with this attribute, as NAME=VALUE or NAME.")
+    ] = ()
+    labels: Annotated[bool, Meta(description="Show tags and attributes of each run.")] = False
     limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 100
     before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
 
@@ -42,6 +47,21 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
 def fields_of(where: str, now: datetime) -> set[str]:
     """Return the fields that a query names."""
     return {one.field for one in comparisons_of(read_query(where, now))}
+
+
+class CountQuery(Struct, frozen=True, kw_only=True):
+    """Which runs to count, and by what; a test compares it with the signature of `host.fleet.count`."""
+
+    by: Annotated[
+        str,
+        Meta(description="What tells them apart: status, flow, group, tag, tag.NAME, attribute.NAME, ..."),
+    ] = "status"
+    where: Annotated[str | None, Meta(description="Only those that a query asks for.")] = None
+    tag: Annotated[tuple[str, ...], Meta(description="Only with this tag, as NAME or NAME=VALUE.")] = ()
+    attribute: Annotated[
+        tuple[str, ...], Meta(description="Only with this attribute, as NAME=VALUE or NAME.")
+    ] = ()
+    before: Annotated[RunName | None, Meta(description="Count on after this run.")] = None
 
 
 class Parameter(NamedTuple):
@@ -53,6 +73,7 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
     pattern: str | None = None
     least: int | None = None
+    is_many: bool = False
 
 
 def parameters_of(shape: type[Struct]) -> list[Parameter]:
@@ -66,4 +87,5 @@ def _parameter(field: FieldInfo, hint: Any) -> Parameter:
     kind = next((part for part in get_args(inner) if part is not NoneType), inner)
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     pattern = get_args(kind)[1].pattern if get_origin(kind) is Annotated else None
-    return Parameter(field.name, field.default, about.description, choices, pattern, about.ge)
+    is_many = get_origin(inner) is tuple
+    return Parameter(field.name, field.default, about.description, choices, pattern, about.ge, is_many)

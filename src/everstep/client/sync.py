@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
+    from everstep.model.commits import AttributeValue
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
     from everstep.model.enums import Status
@@ -215,6 +216,8 @@ class Host:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -236,6 +239,8 @@ class Host:
                 wait=wait,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             )
@@ -251,6 +256,8 @@ class Host:
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> Iterator[Event]:
@@ -272,6 +279,8 @@ class Host:
                 wait=wait,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             ),
@@ -286,6 +295,8 @@ class Host:
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+        attributes: Mapping[str, AttributeValue] | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -302,6 +313,8 @@ class Host:
                 channel=channel,
                 priority=priority,
                 group=group,
+                tags=tags,
+                attributes=attributes,
                 by=by,
                 comment=comment,
             )
@@ -624,6 +637,9 @@ class Host:
         parent: str | None = None,
         needs_repair: bool = False,
         pinned: bool = False,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        labels: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> RunPage:
@@ -631,8 +647,11 @@ class Host:
 
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
-        `where="status = failed and flow = orders and started > -2d"`. A call looks at 5,000 runs at most, so
-        a page may have fewer than `limit`: it goes on with `before=page.next` unless that is none.
+        `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
+        `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
+        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
+        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
+        none.
         """
         return self._lanes.call(
             lambda host: host.runs(
@@ -642,13 +661,16 @@ class Host:
                 parent=parent,
                 needs_repair=needs_repair,
                 pinned=pinned,
+                tag=tag,
+                attribute=attribute,
+                labels=labels,
                 limit=limit,
                 before=before,
             )
         )
 
     def info(self, run_id: str) -> RunInfo:
-        """Return one run's line; of a part such as A17/rag, that of its run."""
+        """Return one run's line with its labels; of a part such as A17/rag, that of its run."""
         return self._lanes.call(lambda host: host.info(run_id))
 
     def find(self, name: str) -> RunInfo:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everstep.client.views import RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
+    from everstep.model.commits import AttributeValue
     from everstep.model.compat import Compat
     from everstep.model.durations import Span
     from everstep.model.enums import Status
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
     from everstep.runtime.operations.after_restore import AfterRestore
+    from everstep.runtime.operations.count import RunCount
     from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
@@ -235,6 +237,41 @@ class SyncFleetCalls:
         What runs and workers do here is counted by a host that was opened with `metrics=True`, from then on.
         """
         return self._lanes.call(lambda host: host.fleet.metrics())
+
+    def count(
+        self,
+        by: str = "status",
+        *,
+        where: str | None = None,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        before: str | None = None,
+    ) -> RunCount:
+        """Count runs by a field of queries: `status`, `flow`, `group`, `tag`, `tag.team`, `attribute.region`.
+
+        All runs by status, flow or label are counted by an index, where the store has one. Any other call
+        looks at 5,000 runs at most, and `next` says where to go on, if anywhere.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.count(by, where=where, tag=tag, attribute=attribute, before=before)
+        )
+
+    def tag(
+        self,
+        run_id: str,
+        add: Iterable[str] | Mapping[str, str] = (),
+        *,
+        remove: Iterable[str] = (),
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Tag a run, also one that has ended: names, or names with values; and take tags away.
+
+        A tag of the same name gets the new value. `host.runs(where="tag = vip")` finds what is tagged.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.tag(run_id, add, remove=remove, by=by, comment=comment)
+        )
 
     def reopen(
         self,

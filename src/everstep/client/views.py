@@ -16,6 +16,7 @@ from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
 from everstep.model.bundles import SET_ASIDE
+from everstep.model.commits import Labels
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import WorkerRow
 from everstep.model.records import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from everstep.client.guards import RunGuards
     from everstep.codec import notes
     from everstep.engine.keyframe import snapshot
+    from everstep.graph.labels import shown_labels
     from everstep.model.address import Part, plain_of
     from everstep.runtime.integrity.findings import Fallback
     from everstep.runtime.lineage import Link
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 else:
     notes = on_demand("everstep.codec.notes")
     guards = on_demand("everstep.client.guards")
+    shown_labels = on_demand("everstep.graph.labels:shown_labels")
     message_name = on_demand("everstep.runtime.waits.answers:message_name")
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
@@ -455,7 +458,8 @@ def _said(message: notes.Message) -> dict[str, Any]:
 
 def _same(shape: type[msgspec.Struct], row: msgspec.Struct) -> dict[str, Any]:
     """Return what a row has under the names that a result has, too."""
-    return {name: getattr(row, name) for name in shape.__struct_fields__ if hasattr(row, name)}
+    own = row.__struct_fields__
+    return {n: getattr(row, n) for n in shape.__struct_fields__ if n in own or hasattr(row, n)}
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -492,10 +496,14 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is kept, whatever retention says."""
     pinned_by: Act | None
     """Who wants it kept, if that was said."""
+    tags: dict[str, str] | None = None
+    """What people call it by, with a value or an empty text; none if that was not asked for."""
+    attributes: dict[str, Any] | None = None
+    """What it says of itself, so that it is found; none if that was not asked for."""
 
     @classmethod
-    def of(cls, row: RunRow, *, is_driven: bool) -> RunInfo:
-        """Describe a row."""
+    def of(cls, row: RunRow, *, is_driven: bool, labels: Labels | None = None) -> RunInfo:
+        """Describe a row, with its labels if they were read."""
         pinned, pinned_by = split_act(row.pinned) if row.pinned is not None else (None, None)
         return cls(
             **_same(cls, row)
@@ -505,6 +513,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
                 "is_cancelling": row.stop_request is not None,
                 "pinned": pinned,
                 "pinned_by": pinned_by,
+                **({} if labels is None else shown_labels(labels)),
             }
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from everstep.model.commits import Admission, Commit, RunRow, StopRequest, Verdict
+from everstep.model.commits import NO_LABELS, Admission, Commit, Labels, RunRow, StopRequest, Verdict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord
@@ -91,9 +91,14 @@ def first_row(commit: Commit, now: datetime) -> RunRow:
 
 
 def opening_of_fork(
-    record: CheckpointRecord, parent: RunRow, forked_at: int, body: bytes, blueprint: bytes
+    record: CheckpointRecord,
+    parent: RunRow,
+    forked_at: int,
+    body: bytes,
+    blueprint: bytes,
+    labels: Labels = NO_LABELS,
 ) -> Commit:
-    """Return the commit that admits a fork with its first record, without a lease."""
+    """Return the commit that admits a fork with its first record and its labels, without a lease."""
     admission = Admission(
         flow_id=record.flow_id,
         flow_version=record.flow_version,
@@ -105,6 +110,7 @@ def opening_of_fork(
         owner=None,
         ttl=timedelta(0),
         process=None,
+        tags=labels.tags,
         **parent.traits(),
     )
     return Commit(
@@ -116,6 +122,7 @@ def opening_of_fork(
         body=body,
         status=Status.RUNNING,
         admission=admission,
+        attributes=labels.attributes,
     )
 
 

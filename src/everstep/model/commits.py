@@ -27,6 +27,57 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return {name: getattr(self, name) for name in Traits.__struct_fields__}
 
 
+AttributeValue = str | int | float | bool | datetime
+
+
+class LabelKind(StrEnum):
+    """What an attribute of a run is, as stores keep it."""
+
+    TEXT = "s"
+    WHOLE = "i"
+    NUMBER = "n"
+    FLAG = "b"
+    TIME = "t"
+
+
+class Tag(msgspec.Struct, frozen=True, array_like=True):
+    """What people call a run by. It is in the run's row only: who may, changes it."""
+
+    name: str
+    value: str = ""
+
+
+class Attribute(msgspec.Struct, frozen=True, array_like=True):
+    """What a run says of itself, as its chain does: one of the two values is there."""
+
+    name: str
+    kind: LabelKind
+    text: str | None = None
+    number: float | None = None
+    """A flag is 0 or 1, a time microseconds since 1970."""
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """The tags and attributes of a run, each by their names."""
+
+    tags: tuple[Tag, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+
+
+NO_LABELS = Labels()
+MOST_LABELS = 20
+"""Tags that a run may have, and attributes."""
+
+
+class Tagging(StrEnum):
+    """What became of tags that were to be changed."""
+
+    TAGGED = "tagged"
+    FULL = "full"
+    """Refused: the run would have too many."""
+    UNKNOWN_RUN = "unknown_run"
+
+
 class Admission(Traits, frozen=True, kw_only=True):
     """What the first put of a run brings besides its record: the run's row and its first lease."""
 
@@ -45,6 +96,8 @@ class Admission(Traits, frozen=True, kw_only=True):
     """Who has the first lease; none admits the run without one, at epoch 0."""
     ttl: timedelta
     process: Process | None
+    tags: tuple[Tag, ...] = ()
+    """What it is called by; a fork has what its parent was called by at that time."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,11 +139,13 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """True if it opens or closes a wait for signals: those that are free settle what is open."""
     audit: AuditRow | None = None
     """Who does what this put does, for the audit log: written with it if it is accepted."""
+    attributes: tuple[Attribute, ...] = ()
+    """Attributes that the record sets: the row has them from this put on."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
         return self.status is None and self.admission is None and self.audit is None and not has_rows
 
 

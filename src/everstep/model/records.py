@@ -53,6 +53,9 @@ BY_CHANCE = frozenset({b"now", b"uuid", b"random"})
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
 
+ATTRIBUTE = "@attribute/"
+"""What the names of a run's attributes begin with among the writes of a step: `@attribute/customer`."""
+
 SPENT = "@spent"
 """The path of the pseudo-step that keeps what was spent outside of a recorded visit, as in an atomic flow.
 

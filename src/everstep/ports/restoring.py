@@ -10,6 +10,7 @@ import msgspec
 
 from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.events import HadEvent
@@ -42,6 +43,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Its signals by their numbers, those that were taken too."""
     had: tuple[HadEvent, ...] = ()
     """Which events its nodes had: none has one twice, wherever the run goes on."""
+    labels: Labels = NO_LABELS
     audit: AuditRow | None = None
     """Who brings it, for the audit log of the store that it comes to."""
 

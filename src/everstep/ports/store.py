@@ -168,6 +168,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `FencingStore`: owners from before it was restored can be kept from writing."""
     audits: bool = False
     """It is an `AuditStore`: who does what to runs is kept with what they do."""
+    has_labels: bool = False
+    """It is a `LabelStore`: runs have tags and attributes."""
+    searches: bool = False
+    """It is a `SearchingStore`: runs are found by labels and times with an index."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 

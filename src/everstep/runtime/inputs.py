@@ -13,6 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -24,6 +25,8 @@ from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, write_aside
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
+    from everstep.graph.labels import value_of
+    from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
     from everstep.runtime.judges import is_other
@@ -33,6 +36,8 @@ else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
+    value_of = on_demand("everstep.graph.labels:value_of")
+    draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
@@ -49,6 +54,7 @@ class Given(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     act: Act | None = None
     """Who starts it, and why."""
+    labels: Labels = NO_LABELS
 
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
@@ -89,6 +95,10 @@ async def draft_run(
     elsewhere = begin(services, run_id, flow.durability, space) if is_apart else None
     if elsewhere is not None:
         drafts += (mark(space),)
+    if given.labels.attributes:
+        wanted = {one.name: value_of(one) for one in given.labels.attributes}
+        plain = flow.plain_attributes if services.codecs.encrypts else None
+        drafts += tuple(draft_attributes(space, wanted, plain))
     space.fit(drafts, services.record_bytes)
     for draft in drafts:
         if draft.spill is not None:
@@ -103,6 +113,7 @@ async def draft_run(
         source=flow.source,
         traits=given.traits,
         retention=flow.retention,
+        tags=given.labels.tags,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from everstep.client.audit import AuditQuery
 from everstep.client.queries import RUN_ID as RUN_ID
-from everstep.client.queries import RunsQuery
+from everstep.client.queries import CountQuery, RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
 from everstep.graph.author.flow import Flow
 from everstep.model.waits import WaitStatus
@@ -42,6 +42,8 @@ RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
 AUDIT = queries_of(AuditQuery, MOST)
 """What `GET /audit` may be asked."""
+COUNT = queries_of(CountQuery, MOST)
+"""What `GET /counts` may be asked."""
 WAIT_STATUSES = [status.value for status in WaitStatus]
 
 
@@ -107,6 +109,8 @@ def asked_in(request: Request, queries: Iterable[Query]) -> dict[str, Any]:
                 found[query.name] = one_of(request, query.name, ["true", "false"]) == "true"
             case {"type": "integer"}:
                 found[query.name] = limit_of(request)
+            case {"type": "array"}:
+                found[query.name] = request.query_params.getlist(query.name)
             case {"enum": known}:
                 found[query.name] = one_of(request, query.name, known)
             case {"pattern": form}:

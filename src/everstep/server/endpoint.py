@@ -93,6 +93,8 @@ def _schema(one: Parameter, most: int) -> Schema:
         return {"type": "integer", "minimum": one.least, "maximum": most, "default": one.default}
     if one.choices:
         return {"type": "string", "enum": list(one.choices)}
+    if one.is_many:
+        return {"type": "array", "items": TEXT}
     return TEXT if one.pattern is None else {"type": "string", "pattern": one.pattern}
 
 

@@ -48,6 +48,17 @@ class Runs(Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class RunCounts(Struct, frozen=True, kw_only=True):
+    """How many runs there are of each kind."""
+
+    by: str
+    """What tells them apart."""
+    runs: dict[str, int]
+    """By what they have; those without are under an empty text."""
+    next: str | None
+    """If not all runs were looked at: the `before` with which to count on."""
+
+
 class Workers(Struct, frozen=True, kw_only=True):
     """The workers that are alive."""
 
@@ -277,6 +288,18 @@ class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     channel: dict[str, Any] | None = None
     priority: Annotated[int, Meta(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] = 0
     group: Annotated[str, Meta(extra_json_schema={"pattern": _GROUP})] | None = None
+    tags: list[str] | dict[str, str] = []
+    """What the run is called by: names, or names and values."""
+    attributes: dict[str, str | bool | int | float] = {}
+    """What it is found by; only its nodes change them."""
+
+
+class Tags(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tags that a run gets, and those that it loses."""
+
+    add: list[str] | dict[str, str] = []
+    """Names, or names and values."""
+    remove: list[str] = []
 
 
 class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,9 @@ class Shop:
     def __init__(self, host: Host) -> None:
         self.host = host
         for n in range(6):
-            host.run(orders, {"n": n}, run_id=f"A{n}", priority=n % 3)
+            labels: dict[str, Any] = {"tags": {"team": "ab"[n % 2]} if n % 3 else ["vip"]}
+            labels["attributes"] = {"customer": str(n), "total": n * 12.5, "late": n > 2}
+            host.run(orders, {"n": n}, run_id=f"A{n}", priority=n % 3, **(labels if n else {}))
         for n in (1, 3):
             host.run(papers, {"n": n}, run_id=f"P{n}")
         host.start(orders, {"n": 9}, run_id="new-1", group="acme")
@@ -49,7 +52,8 @@ class Shop:
         host.cancel(host.start(asked, {}, run_id="Q2").run_id)
         host.retention.pin("A1", "kept")
         host.fork("A2", at=1, fork_id="A2-b")
-        self.runs = list(host.runs())
+        host.fleet.tag("Q1", ["vip"])
+        self.runs = list(host.runs(labels=True))
         self.waits = {run.run_id: host.waits(run.run_id) for run in self.runs}
         self.errors = {run.run_id: _error(host, run) for run in self.runs}
 
@@ -90,10 +94,37 @@ class Shop:
             ("error_code = node.failed", lambda run: bool(self.errors[run.run_id])),
             ("error is not set", lambda run: not self.errors[run.run_id]),
             ("owner is set", lambda run: False),
+            ("tag = vip", lambda run: "vip" in _tags(run)),
+            ("tag in (vip, team)", lambda run: bool(_tags(run))),
+            ("tag.team = a", lambda run: _tags(run).get("team") == "a"),
+            ("tag.team is set", lambda run: "team" in _tags(run)),
+            ("tag.team != a", lambda run: _tags(run).get("team") != "a"),
+            ("customer = '2'", lambda run: _attribute(run, "customer") == "2"),
+            ("attribute.customer = 2", lambda run: _attribute(run, "customer") == "2"),
+            ("customer in (1, '3', none)", lambda run: _attribute(run, "customer") in ("1", "3")),
+            ("customer is set", lambda run: "customer" in _attributes(run)),
+            ("total > 25", lambda run: _attribute(run, "total", 0.0) > 25),
+            ("total >= 25 and total <= 50", lambda run: 25 <= _attribute(run, "total", 0.0) <= 50),
+            ("total = 25", lambda run: _attribute(run, "total") == 25),
+            ("total = '25'", lambda run: False),
+            ("late = true", lambda run: _attribute(run, "late") is True),
+            ("late = 1", lambda run: False),
         ]
 
     def _waits(self, run: RunInfo, name: str, value: str) -> bool:
         return any(getattr(wait, name) == value for wait in self.waits[run.run_id])
+
+
+def _tags(run: RunInfo) -> dict[str, str]:
+    return run.tags or {}
+
+
+def _attributes(run: RunInfo) -> dict[str, Any]:
+    return run.attributes or {}
+
+
+def _attribute(run: RunInfo, name: str, default: Any = None) -> Any:
+    return _attributes(run).get(name, default)
 
 
 def _error(host: Host, run: RunInfo) -> str:
@@ -171,5 +202,5 @@ def test_pages_have_no_gaps_while_runs_come_and_change(host: Host) -> None:
 
 
 def test_a_query_that_cannot_be_read_names_its_place(host: Host) -> None:
-    with pytest.raises(BadRequest, match=r"no field 'customer', at character 20"):
-        host.runs(where="status = failed or customer = 7")
+    with pytest.raises(BadRequest, match=r"no field 'vresion', at character 20"):
+        host.runs(where="status = failed or vresion = 7")

@@ -27,7 +27,8 @@ ONLY_ASYNC = {"driving", "twin", "worker"}
 GROUPS = {
     "debug": {"bisect", "diff", "logs", "nodes", "recall", "replay", "steps"},
     "fleet": {
-        *("audit", "breakers", "counts", "metrics", "reopen", "reset_breaker", "untaken", "workers"),
+        *("audit", "breakers", "count", "counts", "metrics", "reopen", "reset_breaker", "tag", "untaken"),
+        "workers",
     },
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"after_restore", "doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},

@@ -354,5 +354,7 @@ def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
     if isinstance(default, int):
         number = click.IntRange(min=one.least)
         return click.option(name, type=number, default=default, show_default=True, help=one.description)
+    if one.is_many:
+        return click.option(name, multiple=True, metavar="NAME[=VALUE]", help=one.description)
     metavar = _METAVARS.get(one.name) or ("RUN" if one.pattern else "STATUS" if one.choices else "NAME")
-    return click.option(name, metavar=metavar, help=one.description)
+    return click.option(name, metavar=metavar, default=default, help=one.description)

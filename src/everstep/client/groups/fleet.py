@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,23 @@ from everstep.client.guards import BreakerInfo
 from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunInfo, WorkerInfo
 from everstep.graph.author.flow import Flow
+from everstep.graph.labels import label_name, tags_of
 from everstep.model.acts import act_of
+from everstep.model.commits import AttributeValue
 from everstep.on_demand import on_demand
 from everstep.ports.store import Counts, RunRow
 from everstep.runtime.addresses import in_run
+from everstep.runtime.operations.labels import change_tags
 from everstep.runtime.operations.untaken import Untaken, due, untaken
 
 if TYPE_CHECKING:
+    from everstep.engine.query.text import query_of
     from everstep.runtime.metrics.families import text_of
+    from everstep.runtime.operations.count import RunCount, count_runs
 else:
+    query_of = on_demand("everstep.engine.query.text:query_of")
     text_of = on_demand("everstep.runtime.metrics.families:text_of")
+    count_runs = on_demand("everstep.runtime.operations.count:count_runs")
 
 
 class FleetCalls:
@@ -63,6 +71,43 @@ class FleetCalls:
         What runs and workers do here is counted by a host that was opened with `metrics=True`, from then on.
         """
         return await self._services.system.to_thread(text_of, self._services)
+
+    async def count(
+        self,
+        by: str = "status",
+        *,
+        where: str | None = None,
+        tag: str | Iterable[str] = (),
+        attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
+        before: str | None = None,
+    ) -> RunCount:
+        """Count runs by a field of queries: `status`, `flow`, `group`, `tag`, `tag.team`, `attribute.region`.
+
+        All runs by status, flow or label are counted by an index, where the store has one. Any other call
+        looks at 5,000 runs at most, and `next` says where to go on, if anywhere.
+        """
+        query = None
+        if where is not None or tag or attribute:
+            query = query_of(where, tag, attribute, self._services.time.now())
+        return await count_runs(self._services, self._runs.reader, by, query, before)
+
+    async def tag(
+        self,
+        run_id: str,
+        add: Iterable[str] | Mapping[str, str] = (),
+        *,
+        remove: Iterable[str] = (),
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Tag a run, also one that has ended: names, or names with values; and take tags away.
+
+        A tag of the same name gets the new value. `host.runs(where="tag = vip")` finds what is tagged.
+        """
+        run_id, _ = await in_run(self._runs.reader, run_id)
+        act_of(by, comment)
+        await change_tags(self._services, run_id, tags_of(add), [label_name(name, "tag") for name in remove])
+        return (await self._parts.infos([await self._runs.reader.row(run_id)]))[0]
 
     async def reopen(
         self,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
-from everstep.engine.query.tree import Compare, Every, Not, Op, Query, Some, Value
-from everstep.model.commits import RunRow
+from everstep.engine.query.tree import OF_ATTRIBUTE, OF_TAG, Compare, Every, Not, Op, Query, Some, Value
+from everstep.graph.labels import value_of
+from everstep.model.commits import NO_LABELS, Labels, RunRow
 from everstep.model.records import ErrorInfo
 
 _ORDERS: dict[Op, Callable[[Any, Any], bool]] = {Op.BELOW: lt, Op.UP_TO: le, Op.ABOVE: gt, Op.FROM: ge}
@@ -20,13 +21,14 @@ class Facts(NamedTuple):
     waits: Sequence[tuple[str, str]] = ()
     """What it waits for: kind and path of each wait that is not closed."""
     error: ErrorInfo | None = None
+    labels: Labels = NO_LABELS
 
 
 def matches(query: Query, facts: Facts) -> bool:
     """True if a run is one that is asked for."""
     match query:
         case Compare():
-            return _holds(query, _OF[query.field](facts))
+            return _holds(query, held_of(query.field, facts))
         case Every():
             return all(matches(part, facts) for part in query.parts)
         case Some():
@@ -50,15 +52,35 @@ def _holds(test: Compare, held: Collection[Value]) -> bool:
         case Op.SET:
             return bool(held)
         case Op.IS | Op.IN:
-            return any(value in test.values for value in held)
+            return any(_is_one_of(value, test.values) for value in held)
         case Op.IS_NOT:
-            return all(value not in test.values for value in held)
+            return not any(_is_one_of(value, test.values) for value in held)
         case Op.STARTS:
-            return any(str(value).startswith(str(test.values[0])) for value in held)
+            return any(isinstance(v, str) and v.startswith(str(test.values[0])) for v in held)
         case Op.CONTAINS:
-            return any(str(test.values[0]) in str(value) for value in held)
-    compare = _ORDERS[test.op]
-    return any(compare(value, test.values[0]) for value in held)
+            return any(isinstance(v, str) and str(test.values[0]) in v for v in held)
+    compare, limit = _ORDERS[test.op], test.values[0]
+    return any(_sort(value) is _sort(limit) and compare(value, limit) for value in held)
+
+
+def _is_one_of(value: Value, wanted: Collection[Value]) -> bool:
+    return any(_sort(value) is _sort(one) and value == one for one in wanted)
+
+
+def _sort(value: Value) -> type:
+    """Return what a value can be compared with: a number is no text, and true is not 1."""
+    kind = type(value)
+    return float if kind is int else kind
+
+
+def held_of(field: str, facts: Facts) -> Collection[Value]:
+    """Return what a run has in a field."""
+    if field.startswith(OF_TAG):
+        return [tag.value for tag in facts.labels.tags if tag.name == field[len(OF_TAG) :]]
+    if field.startswith(OF_ATTRIBUTE):
+        name = field[len(OF_ATTRIBUTE) :]
+        return [value_of(one) for one in facts.labels.attributes if one.name == name]
+    return _OF[field](facts)
 
 
 def _some(value: Value | None) -> tuple[Value, ...]:
@@ -81,5 +103,6 @@ _OF: dict[str, Callable[[Facts], Collection[Value]]] = {
     "waiting": lambda facts: [kind for kind, _ in facts.waits],
     "waiting_at": lambda facts: [path for _, path in facts.waits],
     "error": lambda facts: _some(None if facts.error is None else facts.error.message),
+    "tag": lambda facts: [tag.name for tag in facts.labels.tags],
     "error_code": lambda facts: _some(None if facts.error is None else facts.error.code),
 }

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
-from everstep.engine.query.tree import FIELDS, Compare, Every, Kind, Not, Op, Query, Some, Value
+from everstep.engine.query.tree import (
+    FIELDS,
+    OF_ATTRIBUTE,
+    OF_TAG,
+    Compare,
+    Every,
+    Kind,
+    Not,
+    Op,
+    Query,
+    Some,
+    Value,
+)
 from everstep.errors import BadRequest
+from everstep.graph.labels import LABEL_NAME, label_name, meant
 from everstep.model.durations import time_of
 from everstep.model.enums import Status
 
@@ -41,6 +53,40 @@ class Token(NamedTuple):
         return not self.is_quoted and self.text.lower() == word
 
 
+def query_of(
+    where: str | None,
+    tags: str | Iterable[str],
+    attributes: str | Iterable[str] | Mapping[str, Value],
+    now: datetime,
+) -> Query:
+    """Return a query for what `where` asks for and for labels, which are given as `NAME` or `NAME=VALUE`."""
+    found = [read_query(where, now)] if where is not None else []
+    for given in (tags,) if isinstance(tags, str) else tags:
+        name, sign, value = given.partition("=")
+        label_name(name, "tag")
+        found.append(Compare(OF_TAG + name if sign else "tag", Op.IS, (value if sign else name,)))
+    if isinstance(attributes, Mapping):
+        for name in attributes:
+            field = OF_ATTRIBUTE + label_name(name, "attribute")
+            found.append(Compare(field, Op.IS, (attributes[name],)))
+        attributes = ()
+    for given in (attributes,) if isinstance(attributes, str) else attributes:
+        name, sign, value = given.partition("=")
+        field = OF_ATTRIBUTE + label_name(name, "attribute")
+        found.append(Compare(field, Op.IS, meant(value, now)) if sign else Compare(field, Op.SET))
+    return found[0] if len(found) == 1 else Every(tuple(_flat(found)))
+
+
+def _flat(parts: Iterable[Query]) -> Iterator[Query]:
+    for part in parts:
+        yield from part.parts if isinstance(part, Every) else (part,)
+
+
+def field_of(name: str) -> str:
+    """Return the field that a name means, as in a query."""
+    return _Reader(name, datetime.min).field()
+
+
 def read_query(text: str, now: datetime) -> Query:
     """Read a query. A moment such as `-2d` counts back from `now`; what is wrong is told with its place."""
     if len(text) > LONGEST:
@@ -65,6 +111,11 @@ class _Reader:
                 f"{left.text!r} is not expected", left, "Join conditions with and, or; or leave it out."
             )
         return found
+
+    def field(self) -> str:
+        if len(self._tokens) != 1:
+            raise BadRequest(f"{self._text!r:.80} is no field.", fix="Name one, such as status or tag.team.")
+        return self._field(self._tokens[0])[0]
 
     def _split(self) -> list[Token]:
         tokens, at, text = [], 0, self._text.rstrip()
@@ -116,31 +167,47 @@ class _Reader:
         self._at += 1
 
     def _test(self, name: Token) -> Query:
-        kind = FIELDS.get(name.text)
-        if kind is None or name.is_quoted:
-            self._unknown(name)
+        field, kind = self._field(name)
         self._tests += 1
         if self._tests > MOST:
             self._refuse(f"there are more than {MOST} conditions", name, "Use in (...), or ask twice.")
         sign = self._next(f"a comparison behind {name.text}, such as =")
         if sign.is_word("is"):
-            return self._is_set(name)
+            return self._is_set(field)
         if sign.is_word("in"):
-            return Compare(name.text, Op.IN, self._several(name, kind))
+            return Compare(field, Op.IN, self._several(name, kind))
         is_negated = sign.is_word("not")
         if is_negated:
             sign = self._next("in behind not")
             if not sign.is_word("in"):
                 self._refuse(f"{sign.text!r} is not expected", sign, "Write: not in (...)")
-            return Not(Compare(name.text, Op.IN, self._several(name, kind)))
+            return Not(Compare(field, Op.IN, self._several(name, kind)))
         op = None if sign.is_quoted else _SIGNS.get(sign.text) or _WORDS.get(sign.text.lower())
         if op is None:
             known = ", ".join([*_SIGNS, *_WORDS, "in", "is set", "is not set"])
             self._refuse(f"{sign.text!r} is no comparison", sign, f"Use one of {known}.")
         self._check_fits(name, kind, op, sign)
-        return Compare(name.text, op, (self._value(kind, self._next(f"a value behind {sign.text}")),))
+        token = self._next(f"a value behind {sign.text}")
+        return Compare(field, op, self._values(kind, token, op))
+
+    def _field(self, name: Token) -> tuple[str, Kind]:
+        """Return the field that a name means. What is no field, nor nearly one, is an attribute."""
+        text = name.text
+        kind = None if name.is_quoted else FIELDS.get(text)
+        if kind is not None:
+            return text, kind
+        start = next((start for start in (OF_TAG, OF_ATTRIBUTE) if text.startswith(start)), "")
+        near = _near(text)
+        is_name = LABEL_NAME.fullmatch(text[len(start) :]) and not text[len(start)].isdigit()
+        if name.is_quoted or not is_name or (near and not start):
+            known = ", ".join([*FIELDS, f"{OF_TAG}NAME", f"{OF_ATTRIBUTE}NAME"])
+            hint = f"Did you mean {near}? For an attribute write {OF_ATTRIBUTE}{text}. " if near else ""
+            self._refuse(f"there is no field {text!r}", name, f"{hint}Fields are {known}.")
+        return (text, Kind.TEXT) if start == OF_TAG else (text if start else OF_ATTRIBUTE + text, Kind.ANY)
 
     def _check_fits(self, name: Token, kind: Kind, op: Op, sign: Token) -> None:
+        if kind is Kind.ANY:
+            return
         is_text = kind in (Kind.TEXT, Kind.STATUS)
         if (is_text and op in _RANGES) or (kind is Kind.FLAG and op not in (Op.IS, Op.IS_NOT)):
             fits = "=, !=, in" if is_text else "= or !="
@@ -148,34 +215,47 @@ class _Reader:
         if op in (Op.STARTS, Op.CONTAINS) and kind is not Kind.TEXT:
             self._refuse(f"{name.text} is {kind.value}, not text", sign, "Compare it with =, < or >.")
 
-    def _is_set(self, name: Token) -> Query:
+    def _is_set(self, field: str) -> Query:
         token = self._next("set, or not set")
         is_negated = token.is_word("not")
         if is_negated:
             token = self._next("set")
         if not token.is_word("set"):
             self._refuse(f"{token.text!r} is not expected", token, "Write: is set, is not set, or =.")
-        test = Compare(name.text, Op.SET)
+        test = Compare(field, Op.SET)
         return Not(test) if is_negated else test
 
     def _several(self, name: Token, kind: Kind) -> tuple[Value, ...]:
         opened = self._next(f"( behind {name.text} in")
         if opened.text != "(" or opened.is_quoted:
             self._refuse(f"{opened.text!r} is not expected", opened, "Write: in ('a', 'b')")
-        values = [self._value(kind, self._next("a value"))]
+        values = [*self._values(kind, self._next("a value"), Op.IN)]
         while (token := self._peek()) is not None and token.text == "," and not token.is_quoted:
             self._at += 1
-            values.append(self._value(kind, self._next("a value behind the comma")))
+            values += self._values(kind, self._next("a value behind the comma"), Op.IN)
         self._close(opened)
         return tuple(values)
 
     # -- values -------------------------------------------------------------------------------------------
 
-    def _value(self, kind: Kind, token: Token) -> Value:
+    def _values(self, kind: Kind, token: Token, op: Op) -> tuple[Value, ...]:
+        """Return what is compared with. What an attribute is compared with may be a number and a text."""
         if not token.is_quoted and token.text in (*_SIGNS, "(", ")", ","):
             self._refuse("a value is missing here", token, f"Write, for example: {_EXAMPLE}")
+        if kind is not Kind.ANY:
+            return (self._value(kind, token),)
+        if token.is_quoted or op in (Op.STARTS, Op.CONTAINS):
+            found: tuple[Value, ...] = (token.text,)
+        else:
+            found = meant(token.text, self._now)
+        if op in _RANGES and isinstance(found[0], (str, bool)):
+            fix = "Compare text with =, !=, in; numbers and times stand without quotes: 12.5, -2d."
+            self._refuse(f"{token.text!r} has no order", token, fix)
+        return found[:1] if op in _RANGES else found
+
+    def _value(self, kind: Kind, token: Token) -> Value:
         match kind:
-            case Kind.TEXT:
+            case Kind.TEXT | Kind.ANY:
                 return token.text
             case Kind.STATUS:
                 return self._status(token)
@@ -225,12 +305,32 @@ class _Reader:
         self._at += 1
         return token
 
-    def _unknown(self, name: Token) -> NoReturn:
-        near = get_close_matches(name.text.lower(), FIELDS, 1)
-        hint = f"Did you mean {near[0]}? " if near else ""
-        self._refuse(f"there is no field {name.text!r}", name, f"{hint}Fields are {', '.join(FIELDS)}.")
-
     def _refuse(self, problem: str, token: Token, fix: str) -> NoReturn:
         near = self._text[max(0, token.at - 20) : token.at + 20].replace("\n", " ")
         place = f"at character {token.at + 1}" if token.at < len(self._text.rstrip()) else "at its end"
         raise BadRequest(f"where: {problem}, {place} (… {near.strip()} …).", fix=fix, at=token.at)
+
+
+def _near(word: str) -> str:
+    """Return the field that a word is a misspelling of, or a beginning; empty if it is none."""
+    text = word.lower()
+    for field in FIELDS:
+        if field.startswith(text) and len(text) > 2:
+            return field
+    most = 1 if len(text) < 6 else 2
+    found = min(FIELDS, key=lambda field: _edits(text, field))
+    return found if _edits(text, found) <= most else ""
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many letters must be typed otherwise; two that changed places count once."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before, last, row = row, before, [i]
+        for j, b in enumerate(other, 1):
+            cost = min(before[j] + 1, row[-1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -35,6 +35,8 @@ class Kind(StrEnum):
     NUMBER = "number"
     TIME = "time"
     FLAG = "true or false"
+    ANY = "an attribute"
+    """Whatever it is of each run."""
 
 
 FIELDS: Final = {
@@ -54,8 +56,13 @@ FIELDS: Final = {
     "waiting_at": Kind.TEXT,
     "error": Kind.TEXT,
     "error_code": Kind.TEXT,
+    "tag": Kind.TEXT,
 }
-"""What a query may name: the run's own line, what it waits for (the kind, the node), and how it failed."""
+"""What a query may name besides labels: the run's own line, what it waits for (the kind, the node), and how
+it failed."""
+OF_TAG: Final = "tag."
+"""What names the value of a tag, `tag.team`; the field `tag` holds the names of a run's tags."""
+OF_ATTRIBUTE: Final = "attribute."
 OF_WAITS: Final = frozenset({"waiting", "waiting_at"})
 OF_ERRORS: Final = frozenset({"error", "error_code"})
 
@@ -66,7 +73,12 @@ class Compare(msgspec.Struct, frozen=True):
     field: str
     op: Op
     values: tuple[Value, ...] = ()
-    """One, several of `in`, none of `is set`."""
+    """One, several of `in`, none of `is set`. Where both may be meant, the word 7 is a number and a text."""
+
+    @property
+    def is_of_labels(self) -> bool:
+        """True if it asks for a tag or an attribute."""
+        return self.field == "tag" or self.field.startswith((OF_TAG, OF_ATTRIBUTE))
 
 
 class Every(msgspec.Struct, frozen=True):

@@ -18,9 +18,14 @@ from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import PRIORITIES, Effects, Trigger
 from everstep.model.ledger import BreakerAt
 from everstep.model.retry import Retry, RetryPreset
+from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from contextvars import ContextVar
+
+    from everstep.graph.labels import attribute
+else:
+    attribute = on_demand("everstep.graph.labels:attribute")
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -155,6 +160,7 @@ class Context:
         "idempotency_key",
         "is_resumed",
         "keeps_changes",
+        "new_attributes",
         "node",
         "path",
         "run_id",
@@ -192,6 +198,8 @@ class Context:
         """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
         self.keeps_changes = False
         """Set it before raising, and what the node did to the channel is recorded with its failed step."""
+        self.new_attributes: dict[str, Any] | None = None
+        """What this attempt has set with `set_attribute`; none if nothing."""
         self._outcome = ""
         self._refused = refused
         """What cannot be asked for here, by name; none if everything can."""
@@ -318,6 +326,19 @@ class Context:
     def terminate(self) -> None:
         """End this flow once the node has succeeded: nothing more starts, and the flow is completed."""
         self._ends = True
+
+    def set_attribute(self, name: str, value: str | float | bool | datetime) -> None:
+        """Let the run be found by this: `ctx.set_attribute("customer", "7")`; kept with the node's step.
+
+        Text, a number, true or false, or a time with its zone; at most 256 bytes, and 20 in a run. Setting it
+        again replaces it. It is readable in the store: with encryption, only what the flow declares in
+        `plain_attributes` is taken.
+        """
+        self._check("set_attribute")
+        attribute(name, value)
+        if self.new_attributes is None:
+            self.new_attributes = {}
+        self.new_attributes[name] = value
 
     def emit(self, name: str, /, **data: Any) -> None:
         """Emit an event to those who watch the run in this process, with any data; nothing is recorded."""

@@ -70,7 +70,8 @@ class Flow:
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
-    print is kept with their steps.
+    print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
+    what its runs keep is encrypted.
     """
 
     plan: Plan
@@ -106,6 +107,7 @@ class Flow:
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
         inbox: Mapping[str, str] | None = None,
+        plain_attributes: Iterable[str] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -133,6 +135,7 @@ class Flow:
             budgets=budgets,
             breakers=breakers,
             inbox=inbox,
+            plain_attributes=plain_attributes,
         )
         self._take(said)
         self._wire(flatten(nodes), said)
@@ -177,6 +180,7 @@ class Flow:
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.plain_attributes = said.plain_attributes
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.budgets = said.budgets

@@ -158,6 +158,11 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
         default_factory=dict
     )
     """Values that signals of the same name are taken into, and how."""
+    plain_attributes: Annotated[
+        tuple[str, ...],
+        Spec(_several("a list of names"), "policies.plain_attributes", NAMES, Spelling.NAMES),
+    ] = ()
+    """Attributes that may be readable in the store though what its runs keep is encrypted."""
     rules: Annotated[
         tuple[Callable[..., Any], ...],
         Spec(_several("a list of functions"), "policies.rules", NAMES, Spelling.FUNCTIONS),

@@ -300,7 +300,7 @@ _FLOW: Final = (
     Option(Of.FLOW, "version", note="a run records that of the flow that is run"),
     *_named(Of.FLOW, "max_steps", "max_visits", "max_concurrency"),
     *map(_per_run, ("max_running", "max_per_group", "auto_checkpoint", "retention")),
-    *map(_whole_run, ("streams", "logs", "pin_version")),
+    *map(_whole_run, ("streams", "logs", "pin_version", "plain_attributes")),
     Option(
         Of.FLOW,
         "inbox",
@@ -381,6 +381,7 @@ _CONTEXT: Final = (
     ),
     Option(Of.CONTEXT, "checkpoint", "", _at_call("asked for a checkpoint", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "spend", "", _at_call("counted what it spent", _ONE_STEP, _BEHIND)),
+    Option(Of.CONTEXT, "set_attribute", "", _at_call("set an attribute", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "step", "", _at_call("made a durable call", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "wait", "", _HALTS, lambda n: n.halts),
     Option(Of.CONTEXT, "sleep", "", _HALTS, lambda n: n.halts),

@@ -24,6 +24,7 @@ from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure, Removal
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.inbox import InboxStore
+from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
@@ -40,6 +41,7 @@ from everstep.runtime.bundles.read_run import (
     read_whole,
 )
 from everstep.runtime.operations.acting import audit_row, note_one, one_more, riding, told, written
+from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.retention.erase import IMPORT, imported_runs
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id
@@ -346,6 +348,8 @@ class _Copying:
             for signal in await all_signals(self._services.store, row.run_id):
                 if signal.taken_at is None:
                     await cast("InboxStore", store).send(row.run_id, signal)
+        if (labels := await labels_of_runs(self._services, [row])) and store.capabilities.has_labels:
+            await cast("LabelStore", store).tag(row.run_id, add=labels[row.run_id].tags)
         if row.stop_request is not None:
             note = await self._services.store.stop_note(row.run_id)
             await store.request_stop(row.run_id, row.stop_request, note)

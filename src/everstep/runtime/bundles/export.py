@@ -22,6 +22,7 @@ from everstep.model.bundles import (
     LeftOut,
     Manifest,
 )
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.events import HadEvent
@@ -47,6 +48,8 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True):
     """Its signals; left out if there are none."""
     had: tuple[HadEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Which events its nodes had, as paths and ids; left out if there are none."""
+    labels: Labels | msgspec.UnsetType = msgspec.UNSET
+    """Its tags and attributes; left out if there are none."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,12 +183,14 @@ class _Exporting:
             self._add_records(row.run_id, part)
         signals = self._leaving.inbox(reading.inbox, reading.waits, row.run_id)
         waits = tuple(self._leaving.wait(unscheduled(self._wait(wait))) for wait in reading.waits)
+        labels = self._leaving.labels(reading.labels, row.run_id)
         about = RunPart(
             row=msgspec.structs.replace(reading.row, lease=None),
             base=reading.base,
             waits=waits,
             inbox=tuple(self._signal(row.run_id, signal) for signal in signals) or msgspec.UNSET,
             had=reading.had or msgspec.UNSET,
+            labels=msgspec.UNSET if labels == NO_LABELS else labels,
         )
         self._archive.add(f"runs/{row.run_id}/run.json", msgspec.json.encode(about))
         self._blueprints.update(await reading.blueprints())

@@ -18,8 +18,10 @@ from everstep.errors import (
     StateCorrupted,
 )
 from everstep.graph.compile.plan import hash_of
+from everstep.model.commits import NO_LABELS
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import EventStore, HadEvent
+from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord, WaitFilter
 from everstep.runtime.lineage import Lineage
@@ -111,6 +113,7 @@ class Reading:
         self.waits: tuple[WaitRow, ...] = ()
         self.inbox: tuple[SignalRow, ...] = ()
         self.had: tuple[HadEvent, ...] = ()
+        self.labels = NO_LABELS
         self.digest = b""
         """Of its newest record."""
         self._hashes: dict[str, None] = {}
@@ -132,6 +135,9 @@ class Reading:
             self.inbox = tuple(await all_signals(self._store, self.row.run_id))
             if self._store.capabilities.has_events:
                 self.had = tuple(await cast("EventStore", self._store).had_events(self.row.run_id))
+            if self._store.capabilities.has_labels:
+                found = await cast("LabelStore", self._store).labels([self.row.run_id])
+                self.labels = found.get(self.row.run_id, NO_LABELS)
             row = await self._again()
             moved, self.row = row.checkpoints != self.row.checkpoints, row
             if not moved:
@@ -189,6 +195,7 @@ async def read_whole(reading: Reading) -> tuple[WholeRun, list[Checked]]:
         blueprints=await reading.blueprints(),
         inbox=reading.inbox,
         had=reading.had,
+        labels=reading.labels,
     )
     return whole, checked
 

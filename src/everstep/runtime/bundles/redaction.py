@@ -14,7 +14,8 @@ from everstep.codec.sealing import Kept, inline_writes
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.model.bundles import LeaveOut, LeftOut
-from everstep.model.records import ArtifactRef, StepRecord, Written
+from everstep.model.commits import Labels
+from everstep.model.records import ATTRIBUTE, ArtifactRef, StepRecord, Written
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import StoredRecord
@@ -101,6 +102,23 @@ class Leaving:
         kept.sort(key=lambda signal: signal.number)
         # A store numbers signals without gaps, and counts on that.
         return [msgspec.structs.replace(signal, number=k) for k, signal in enumerate(kept, 1)]
+
+    def labels(self, labels: Labels, run_id: str) -> Labels:
+        """Return labels without those that stay behind; after the records, as attributes are values there."""
+        names = {one.name for one in labels.tags} | {one.name for one in labels.attributes}
+        stays = {name for name in names if self._policy.is_left_out(name)}
+        stays |= {
+            left.name.removeprefix(ATTRIBUTE) for left in self._kept if self._is_attribute(left, run_id)
+        }
+        for name in stays:
+            self._kept.add(LeftOut(run_id=run_id, what="label", name=name))
+        return Labels(
+            tuple(one for one in labels.tags if one.name not in stays),
+            tuple(one for one in labels.attributes if one.name not in stays),
+        )
+
+    def _is_attribute(self, left: LeftOut, run_id: str) -> bool:
+        return left.run_id == run_id and left.name.startswith(ATTRIBUTE)
 
     def wait(self, wait: WaitRow) -> WaitRow:
         """Return a wait without its token, and without an answer that became a value that stays behind."""

@@ -28,7 +28,9 @@ from everstep.errors import (
 )
 from everstep.graph.compile.blueprint import plan_of
 from everstep.graph.compile.plan import hash_of
+from everstep.graph.labels import check_labels
 from everstep.model.bundles import BUNDLE_FORMAT, BUNDLE_VERSION, MANIFEST, BundledRun, Manifest
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import SCHEMA_VERSION, ArtifactRef, CheckpointRecord
 from everstep.model.shapes import understood
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
@@ -199,8 +201,18 @@ class _Checking:
             blueprints=tuple((h, self._blueprints[h]) for h in hashes),
             inbox=() if about.inbox is msgspec.UNSET else about.inbox,
             had=() if about.had is msgspec.UNSET else about.had,
+            labels=self._labels(about),
         )
         return run, checked
+
+    def _labels(self, about: RunPart) -> Labels:
+        if about.labels is msgspec.UNSET:
+            return NO_LABELS
+        try:
+            check_labels(about.labels)
+        except BadRequest as error:
+            raise self._invalid(f"a label of run {about.row.run_id!r} is none: {error.message}") from error
+        return about.labels
 
     def _check_row(self, said: BundledRun, row: RunRow, records: list[StoredRecord]) -> None:
         try:

@@ -14,11 +14,13 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
+from everstep.model.commits import Tag
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
 from everstep.model.leases import Lease
 from everstep.model.records import (
+    ATTRIBUTE,
     INPUTS,
     TRACE,
     CheckpointRecord,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
+    from everstep.runtime.drive.attributes import with_attributes
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.metrics.meter import FlowMeter
     from everstep.runtime.operations.acting import riding, written
@@ -50,6 +53,7 @@ else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    with_attributes = on_demand("everstep.runtime.drive.attributes:with_attributes")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
     Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
@@ -104,6 +108,7 @@ class Identity(msgspec.Struct, frozen=True):
     source: str | None = None
     traits: Traits = Traits()
     retention: Retention | None = None
+    tags: tuple[Tag, ...] = ()
 
     def about(self, durability: Durability) -> dict[str, Any]:
         """Return what the first record says of the flow besides its structure."""
@@ -290,6 +295,7 @@ class Journal:
             owner=owner,
             ttl=ttl,
             process=process if owner is not None else None,
+            tags=flow.tags,
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
@@ -607,6 +613,8 @@ class Journal:
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
         if record.act is not None and (audit := riding(record.act, self.run_id)) is not None:
             commit = msgspec.structs.replace(commit, audit=audit)
+        if ATTRIBUTE in self._space.areas:
+            commit = with_attributes(commit, record.steps, self._space)
         return commit, digest
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -24,9 +24,17 @@ from everstep.runtime.drive.values import Slot, ValueSpace
 class ChannelDesk:
     """Reads the channel for nodes, holds its locks, and drafts what they changed."""
 
-    def __init__(self, state: RunState, space: ValueSpace, system: System) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        space: ValueSpace,
+        system: System,
+        plain_attributes: Callable[[], Collection[str] | None] = lambda: None,
+    ) -> None:
         self._state = state
         self._space = space
+        self.plain_attributes = plain_attributes
+        """Says which attributes may be readable in the store; none says that all may."""
         self._clock = system.clock
         self._locks = Locks(system.condition())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,10 @@ class RunContext:
     @cached_property
     def desk(self) -> ChannelDesk:
         """Its channel, for the nodes that use it."""
-        return ChannelDesk(self.state, self.space, self.services.system)
+        return ChannelDesk(self.state, self.space, self.services.system, self._plain_attributes)
+
+    def _plain_attributes(self) -> Collection[str] | None:
+        return self.flow.plain_attributes if self.services.codecs.encrypts else None
 
     def open_desk(self) -> ChannelDesk:
         """Return the desk, made now unless it is."""

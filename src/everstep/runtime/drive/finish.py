@@ -23,12 +23,16 @@ from everstep.graph.compile.plan import may_be_transient
 from everstep.model.enums import Persist, Status, ValueForm
 from everstep.model.records import WAITED, QueuedTask, StepRecord, UnitFacts
 from everstep.model.waits import SETTLE
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import ChannelDesk
+else:
+    draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
 
 
 _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
@@ -121,6 +125,8 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
         channel = context.used_channel
         if channel is not None and channel.ops:
             drafts += desk.drafts(channel.ops, call.ended_at)
+        if context.new_attributes is not None:
+            drafts += draft_attributes(space, context.new_attributes, desk.plain_attributes())
         if call.error is not None:
             return tuple(drafts)
         tasks: list[QueuedTask] = []

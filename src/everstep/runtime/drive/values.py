@@ -22,7 +22,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, StoreUnavailable, ValueNotStorable, ValueUnreadable
 from everstep.model.durability import VALUE_BYTES
 from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import CHANNEL, KEPT, STREAM, UNIT, ArtifactRef, Written
+from everstep.model.records import ATTRIBUTE, CHANNEL, KEPT, STREAM, UNIT, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.services import Services
@@ -390,7 +390,8 @@ class ValueSpace:
         """Put a slot where a record says; a name of the channel or of a task says it by itself."""
         if name[0] == "@" or "/" in name:
             prefix, name = split_name(name)
-            slot.written = _renamed(slot.written, name if prefix != CHANNEL else CHANNEL + name)
+            is_whole = prefix in (CHANNEL, ATTRIBUTE)
+            slot.written = _renamed(slot.written, prefix + name if is_whole else name)
             if prefix.startswith(_OF_VISITS):
                 self.under_way.add(prefix)
         area = self.areas.get(prefix)

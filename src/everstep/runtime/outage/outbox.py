@@ -10,16 +10,19 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from everstep.codec.records import seal, unseal
+from everstep.codec.records import unseal
 from everstep.codec.sealing import open_record, seal_closed
 from everstep.engine.commits import opening_of_fork
 from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, StoreUnavailable
+from everstep.model.commits import NO_LABELS
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitRow
 from everstep.ports.store import CheckpointStore, Commit, RationedStore, Verdict
+from everstep.runtime.drive.attributes import inherited
 from everstep.runtime.drive.committer import PUT_BYTES, fitting
 from everstep.runtime.lineage import Lineage
+from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.outage.store_retry import HURRY, patiently
 from everstep.runtime.services import Services
 
@@ -227,21 +230,26 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
     origin = await lineage.flow_at(row, first.sequence - 1)  # its new owner may have migrated it
     blueprint = await services.store.blueprint(origin.flow_hash) or b""
+    labels = (await labels_of_runs(services, [row])).get(run_id, NO_LABELS)
+    drafts = inherited(services.values, labels.attributes) if labels.attributes else []
     opening = CheckpointRecord(
         checkpoint_id=str(uuid5(NAMESPACE_OID, first.checkpoint_id)),
         sequence=first.sequence,
         base=link.stored.checkpoint_id,
         trigger=Trigger.FORK,
         created_at=unseal(first.body, where(run_id), digest, first.checkpoint_id).record.created_at,
-        steps=(StepRecord(path=FORK),),  # its effects have happened, with the keys of the run
+        steps=(
+            StepRecord(path=FORK, writes=tuple(d.written for d in drafts)),
+        ),  # its effects have happened, with the keys of the run
         run_id=fork,
         parent_run_id=link.row.run_id,
         flow_id=row.flow_id,
         flow_version=origin.flow_version,
         flow_hash=origin.flow_hash,
     )
-    body, newest = seal(opening, digest, ())
-    made = [opening_of_fork(opening, link.row, first.sequence - 1, body, blueprint)]
+    payloads = [draft.payload for draft in drafts if draft.payload is not None]
+    body, newest = seal_closed(services.codecs, fork, opening, digest, payloads)
+    made = [opening_of_fork(opening, link.row, first.sequence - 1, body, blueprint, labels)]
     before = digest
     for commit in commits:
         closed = unseal(commit.body, where(run_id), before, commit.checkpoint_id)

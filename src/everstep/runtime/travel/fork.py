@@ -21,6 +21,7 @@ from everstep.graph.author.node import Gate
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.address import Address, Segment
+from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
@@ -28,14 +29,17 @@ from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
+from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.attributes import inherited
     from everstep.runtime.operations.acting import riding, written
 else:
+    inherited = on_demand("everstep.runtime.drive.attributes:inherited")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
 
@@ -88,11 +92,24 @@ async def fork(
     folded = await runs.look_back(row.run_id, sequence) if is_deep else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
+    labels = (await labels_of_runs(services, [row])).get(row.run_id, NO_LABELS)
+    if labels.attributes:
+        drafts += inherited(services.values, labels.attributes)
     again = await _choices(runs, row, sequence) if choose_again else {}
     if folded is not None:
         again |= _outdated(folded.state, [d.written.name for d in drafts])
     commit = _commit(
-        services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again or None
+        services,
+        plan,
+        origin,
+        new_id,
+        link,
+        digest,
+        drafts,
+        act,
+        keep_keys=keep_keys,
+        again=again or None,
+        labels=labels,
     )
     audit = riding(act, new_id, f"{row.run_id}@{sequence}") if act is not None else None
     if audit is not None:
@@ -238,6 +255,7 @@ def _commit(
     *,
     keep_keys: bool,
     again: dict[str, tuple[str, ...]] | None,
+    labels: Labels,
 ) -> Commit:
     parent, now = link.row, services.clock.now()
     writes = tuple(d.written for d in drafts)
@@ -258,7 +276,7 @@ def _commit(
     )
     payloads = [d.payload for d in drafts if d.payload is not None]
     body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)
-    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint)
+    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint, labels)
 
 
 def find_inside(state: RunState, name: str, sequence: int) -> tuple[Scope, str]:

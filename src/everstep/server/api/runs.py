@@ -20,6 +20,7 @@ from everstep.server.bodies import read_struct, who_of
 from everstep.server.callers import check_run_seen, flows_for, is_run_hidden, page_for, seen_by
 from everstep.server.checks import (
     CHECKPOINT,
+    COUNT,
     DEFAULT_LIMIT,
     RUNS,
     asked_in,
@@ -39,6 +40,7 @@ from everstep.server.shapes import (
     Signed,
     Start,
     State,
+    Tags,
     UntakenRuns,
     Workers,
 )
@@ -57,6 +59,8 @@ async def start(service: Service, request: Request) -> Response:
         channel=_channel(flow, body.channel),
         priority=body.priority,
         group=body.group,
+        tags=body.tags,
+        attributes=body.attributes,
         **who_of(request, body),
     )
     return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
@@ -93,6 +97,19 @@ async def listing(service: Service, request: Request) -> Response:
 
     found = await page_for(caller, fetch, lambda run: run.run_id, before, limit)
     return answer(Runs(runs=found.rows, next=found.next))
+
+
+async def count(service: Service, request: Request) -> Response:
+    """Count runs."""
+    return answer(await service.host.fleet.count(**asked_in(request, COUNT)))
+
+
+async def tag(service: Service, request: Request) -> Response:
+    """Tag a run, and take tags away."""
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Tags)
+    told = who_of(request, body)
+    return answer(await service.host.fleet.tag(run_id, body.add, remove=body.remove, **told))
 
 
 async def workers(service: Service, request: Request) -> Response:

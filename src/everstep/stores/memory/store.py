@@ -247,6 +247,7 @@ class MemoryStore(ObjectStore):
         has_inbox=True,
         has_events=True,
         audits=True,
+        has_labels=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -13,16 +13,24 @@ from everstep.engine.commits import admitted, closes_waits, followed, judge, jud
 from everstep.engine.settling import is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.acts import AuditRow
+from everstep.model.commits import Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.waits import EVENT_KIND, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow, HadEvent, Wanted
 from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
+
+if TYPE_CHECKING:
+    from everstep.engine.query.labels import attributed, tagged
+else:
+    attributed = on_demand("everstep.engine.query.labels:attributed")
+    tagged = on_demand("everstep.engine.query.labels:tagged")
 
 _replace = msgspec.structs.replace
 _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
@@ -160,6 +168,7 @@ class Draft:
 
     def _admit(self, commit: Commit) -> None:
         self.what = self.what or "admitted"
+        given = commit.admission.tags if commit.admission is not None else ()
         row = admitted(commit, self.now)
         order = self._read.tick()
         standing = Standing(
@@ -169,6 +178,7 @@ class Draft:
             order=order,
             claimed_at=commit.sequence,
             begins=self.place,
+            tags=tagged((), given, ()) or () if given else (),
         )
         self.marks.append(names.index_name(order, row.flow_id, row.run_id))
         if row.parent_run_id is not None:
@@ -199,6 +209,8 @@ class Draft:
             self._take(commit.taken, commit.sequence)
         if commit.pairs:
             self._pair()
+        if commit.attributes:
+            self.set(what="record", attributes=attributed(self.standing.attributes, commit.attributes))
 
     # -- leases -----------------------------------------------------------------
 
@@ -253,6 +265,21 @@ class Draft:
             self._keep(_replace(signal, number=number, sent_at=self.now))
             self._pair()
         return verdict
+
+    def tag(self, add: Sequence[Tag], remove: Collection[str], most: int) -> Tagging:
+        """Change the tags of the run."""
+        if not self.exists:
+            return Tagging.UNKNOWN_RUN
+        wanted = tagged(self.standing.tags, add, remove, most)
+        if wanted is None:
+            return Tagging.FULL
+        if wanted != self.standing.tags:
+            self.set(what="tagged", tags=wanted)
+        return Tagging.TAGGED
+
+    def restore_labels(self, labels: Labels) -> None:
+        if labels.tags or labels.attributes:
+            self.set(what="restored", tags=labels.tags, attributes=labels.attributes)
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
@@ -585,7 +612,7 @@ class Draft:
             keyframe_before=self.before.keyframe if self.before is not None else 0,
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
-            version=2 if standing.inbox or standing.had else 1,
+            version=2 if standing.inbox or standing.had or standing.tags or standing.attributes else 1,
             what=self.what,
             audit=tuple(self._audit),
         )

@@ -11,6 +11,7 @@ import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.acts import AuditRow
+from everstep.model.commits import Attribute, Tag
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import HadEvent
@@ -18,7 +19,8 @@ from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")
 VERSION = 2
-"""The newest that is known. 2 is for a run with an inbox: clients that know only 1 would lose it."""
+"""The newest that is known. 2 is for a run with an inbox or with labels: clients that know only 1 would lose
+them."""
 _MAGIC = b"es\x01"
 _SUM = 12
 
@@ -77,6 +79,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Its signals by their numbers, those that were taken too."""
     had: tuple[HadEvent, ...] = ()
     """Which events its nodes had, by their paths: none has one twice."""
+    tags: tuple[Tag, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""

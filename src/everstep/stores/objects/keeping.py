@@ -260,6 +260,7 @@ class RunKeeping:
                 draft.restore_waits(run.waits)
                 draft.restore_inbox(run.inbox)
                 draft.restore_had(run.had)
+                draft.restore_labels(run.labels)
                 draft.tell(run.audit)
             return draft.place
 

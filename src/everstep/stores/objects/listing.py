@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from everstep.errors import StateCorrupted
+from everstep.model.commits import Labels
 from everstep.model.enums import Status
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import HadEvent
@@ -178,6 +179,15 @@ class RunListing:
         """Return which events the nodes of a run had, by their paths."""
         standing = self._lines.fresh(run_id).standing
         return sorted(standing.had) if standing is not None else []
+
+    def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        """Return the labels of runs that have any."""
+        standings = self._lines.each(lambda run_id: self._lines.fresh(run_id).standing, run_ids)
+        return {
+            run_id: Labels(standing.tags, standing.attributes)
+            for run_id, standing in zip(run_ids, standings, strict=True)
+            if standing is not None and not standing.gone and (standing.tags or standing.attributes)
+        }
 
     def inbox(self, run_id: str, name: str | None, after: int, limit: int, is_taken: bool) -> list[SignalRow]:
         """Return signals of a run by their numbers."""

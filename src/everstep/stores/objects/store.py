@@ -13,6 +13,7 @@ from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
+from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
@@ -92,6 +93,7 @@ class ObjectStore:
         has_inbox=True,
         has_events=True,
         audits=True,
+        has_labels=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -469,6 +471,14 @@ class ObjectStore:
         is_taken: bool = False,
     ) -> Signals:
         return await self._aside(self._listing.inbox, run_id, name, after, limit, is_taken)
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        return await self._aside(self._listing.labels, run_ids)
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        return await self._write(run_id, lambda draft: draft.tag(add, remove, most))
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
         return await self._write(run_id, lambda draft: draft.recode_signals(signals))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from everstep.engine.commits import first_row
 from everstep.errors import StateCorrupted
+from everstep.model.commits import Attribute, Tag
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.removal import Tombstone
@@ -120,6 +121,10 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
             "run": some_text(row.run_id),
             "details": row.details().hex(),
         }
+    if commit.admission is not None and commit.admission.tags:
+        said["tags"] = tag_values(commit.admission.tags)
+    if commit.attributes:
+        said["attributes"] = attribute_values(commit.attributes)
     if commit.adopts is not None:
         said["adopts"] = {
             "flow_version": text(commit.adopts.flow_version),
@@ -127,6 +132,16 @@ def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:
             "blueprint": _hex(commit.adopts.blueprint),
         }
     return said
+
+
+def tag_values(tags: Iterable[Tag]) -> list[tuple[str, str]]:
+    """Return tags as `label_9` takes them."""
+    return [(tag.name, text(tag.value)) for tag in tags]
+
+
+def attribute_values(attributes: Iterable[Attribute]) -> list[tuple[str, str, str | None, float | None]]:
+    """Return attributes as `label_9` takes them."""
+    return [(one.name, one.kind.value, some_text(one.text), one.number) for one in attributes]
 
 
 def _listening(wait_id: str, wanted: Wanted) -> dict[str, Any]:

@@ -9,6 +9,9 @@ SELECT {schema}.put_6($1, $2, $3, $4);
 -- For commits that take signals, open or close waits for them, or say for the audit log who acts.
 SELECT {schema}.put_9($1, $2, $3, $4);
 
+-- name: restore_labels
+SELECT {schema}.label_9($1, $2, $3);
+
 -- name: send
 SELECT {schema}.send_9($1, $2, $3, $4, $5, $6, $7);
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from everstep.model.commits import NO_LABELS
 from everstep.ports.restoring import (
     EPOCHS_OF_A_LIFE,
     Restored,
@@ -13,7 +16,16 @@ from everstep.ports.restoring import (
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
 from everstep.stores.postgres.artifacts import MOST
-from everstep.stores.postgres.columns import read_text, run_row, run_text, signal_values, text, waits_text
+from everstep.stores.postgres.columns import (
+    attribute_values,
+    read_text,
+    run_row,
+    run_text,
+    signal_values,
+    tag_values,
+    text,
+    waits_text,
+)
 from everstep.stores.postgres.connections import Connection, rows
 
 _BATCH_BYTES = 8 << 20
@@ -40,6 +52,10 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
             db.execute(sql["restore_signal"], (inserted[0][0], *signal_values(signal)))
         for had in run.had:
             db.execute(sql["restore_had"], (inserted[0][0], *map(text, had)))
+        if run.labels != NO_LABELS:
+            given = (tag_values(run.labels.tags), attribute_values(run.labels.attributes))
+            told = [msgspec.json.encode(one).decode() for one in given]
+            db.execute(sql["restore_labels"], (inserted[0][0], *told))
         db.execute(sql["note_change"], (channel,))
         return Restored.RESTORED
 

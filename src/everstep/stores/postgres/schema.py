@@ -64,9 +64,9 @@ class SchemaStep(NamedTuple):
     """What may come later."""
 
 
-def read_queries(at: PostgresAddress) -> dict[str, str]:
-    """Return the named queries of `queries.sql` for one schema."""
-    text = (_HERE / "queries.sql").read_text()
+def read_queries(at: PostgresAddress, file: str = "queries.sql") -> dict[str, str]:
+    """Return the named queries of a file for one schema."""
+    text = (_HERE / file).read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
     bodies = (re.sub(r"--.*", "", body) for body in parts[1::2])
     return {

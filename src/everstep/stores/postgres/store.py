@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.acts import AuditRow
+from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -68,12 +69,15 @@ from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
     from everstep.ports.audit import AuditFilter
+    from everstep.ports.labels import Search, SearchPage
     from everstep.ports.live import LiveRing
     from everstep.stores.postgres.audit import add_audit, list_audit
+    from everstep.stores.postgres.labels import PostgresLabels
     from everstep.stores.postgres.live import PostgresRing
 else:
     add_audit = on_demand("everstep.stores.postgres.audit:add_audit")
     list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
+    PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
 
 T = TypeVar("T")
@@ -106,6 +110,8 @@ class PostgresStore:
         has_inbox=True,
         has_events=True,
         audits=True,
+        has_labels=True,
+        searches=True,
     )
 
     def __init__(self, at: PostgresAddress, clock: Clock, *, create: bool = True) -> None:
@@ -214,7 +220,13 @@ class PostgresStore:
         values = (said, bodies, number(self._now()), channel)
         call = self._put_group
         for commit in commits:
-            if commit.taken or commit.pairs or commit.audit is not None:
+            if (
+                commit.taken
+                or commit.pairs
+                or commit.audit is not None
+                or commit.attributes
+                or (commit.admission is not None and commit.admission.tags)
+            ):
                 call = self._put_more
         found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
@@ -500,6 +512,24 @@ class PostgresStore:
         numbers, was = [new.number for new in signals], [new.was for new in signals]
         values = [new.value for new in signals]
         return len(await self._rows("recode_signal", text(run_id), numbers, was, values))
+
+    @cached_property
+    def _labels(self) -> PostgresLabels:
+        return PostgresLabels(self._at)
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        return await self._aside(lambda db: self._labels.labels(db, run_ids))
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        return await self._aside(lambda db: self._labels.tag(db, run_id, add, remove, most))
+
+    async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
+        return await self._aside(lambda db: self._labels.search(db, wanted, by))
+
+    async def tally(self, field: str) -> dict[str, int]:
+        return await self._aside(lambda db: self._labels.tally(db, field))
 
     async def keep_event(self, event: EventRow, *, audit: AuditRow | None = None) -> Names:
         now = self._now()

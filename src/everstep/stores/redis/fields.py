@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from everstep.engine.commits import closes_waits, ends_stop_request, first_row, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.acts import AuditRow
+from everstep.model.commits import Attribute, LabelKind, Labels, Tag
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
@@ -83,7 +84,7 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
     has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
-    has_more = has_more or commit.audit is not None
+    has_more = has_more or commit.audit is not None or bool(commit.attributes)
     if has_more or commit.base is None:
         return None
     return (
@@ -138,6 +139,10 @@ def _brings(commit: Commit) -> bytes:
             more["listening"] = listening
     if commit.audit is not None:
         more["audit"] = audit_fields(commit.audit)
+    if commit.admission is not None and commit.admission.tags:
+        more["tags"] = tag_fields(commit.admission.tags)
+    if commit.attributes:
+        more["attributes"] = attribute_fields(commit.attributes)
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {
@@ -146,6 +151,42 @@ def _brings(commit: Commit) -> bytes:
             "structure": as_text(to.blueprint),
         }
     return _encode(more) if more else b""
+
+
+def tag_fields(tags: Iterable[Tag]) -> list[str]:
+    """Return names and values, one after the other."""
+    return [part for tag in tags for part in (tag.name, tag.value)]
+
+
+def attribute_fields(attributes: Iterable[Attribute]) -> list[str]:
+    """Return names and values, one after the other; a value begins with its kind."""
+    found = []
+    for one in attributes:
+        value = one.text if one.number is None else repr(one.number)
+        found += [one.name, f"{one.kind.value}{value or ''}"]
+    return found
+
+
+def labels(run_id: str, tags: Sequence[bytes], attributes: Sequence[bytes]) -> Labels:
+    """Read the labels of a run."""
+    try:
+        pairs = {name.decode(): value.decode() for name, value in _pairs(tags)}
+        kept = {name.decode(): value.decode() for name, value in _pairs(attributes)}
+        found = [_attribute(name, kept[name]) for name in sorted(kept)]
+    except ValueError as error:
+        raise StateCorrupted(f"a label of run {run_id!r} was altered: {error}.") from error
+    return Labels(tuple(Tag(name, pairs[name]) for name in sorted(pairs)), tuple(found))
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _attribute(name: str, kept: str) -> Attribute:
+    kind = LabelKind(kept[:1])
+    if kind is LabelKind.TEXT:
+        return Attribute(name, kind, kept[1:])
+    return Attribute(name, kind, number=float(kept[1:]))
 
 
 def _listening(wait: WaitRow) -> dict[str, Any] | None:

@@ -18,10 +18,12 @@ from everstep.stores.redis.fields import (
     STUB,
     WHOLE,
     as_text,
+    attribute_fields,
     audit_fields,
     packed,
     run_fields,
     signal_fields,
+    tag_fields,
     wait_fields,
 )
 from everstep.stores.redis.wire import Argument
@@ -68,6 +70,10 @@ def _arguments(run: WholeRun) -> list[Argument]:
         brings["had"] = run.had
     if run.audit is not None:
         brings["audit"] = audit_fields(run.audit)
+    if run.labels.tags:
+        brings["tags"] = tag_fields(run.labels.tags)
+    if run.labels.attributes:
+        brings["attributes"] = attribute_fields(run.labels.attributes)
     if run.row.forked_at is not None:
         brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
     head, first = run.head, run.records[0].sequence

@@ -14,6 +14,7 @@ from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.acts import AuditRow
+from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -51,6 +52,7 @@ from everstep.stores.redis.fields import (
     audit_told,
     commit_arguments,
     hash_of,
+    labels,
     marked,
     micros,
     moment,
@@ -60,6 +62,7 @@ from everstep.stores.redis.fields import (
     run_row,
     signal_row,
     span,
+    tag_fields,
     tombstone,
     unpacked,
     wait_changes,
@@ -116,6 +119,7 @@ class RedisStore:
         has_inbox=True,
         has_events=True,
         audits=True,
+        has_labels=True,
     )
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
@@ -405,6 +409,17 @@ class RedisStore:
     ) -> Signals:
         found = await self._aside("inbox", run_id, marked(name), after, limit, int(is_taken))
         return [signal_row(hash_of(flat)) for flat in found]
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        found = await self._aside("labels", *run_ids) if run_ids else []
+        read = {run_id: labels(run_id, *kept) for run_id, kept in zip(run_ids, found, strict=True)}
+        return {run_id: one for run_id, one in read.items() if one.tags or one.attributes}
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        told: list[Argument] = [run_id, most, len(add), *tag_fields(add), *remove]
+        return Tagging((await self._aside("tag", *told)).decode())
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
         told = (part for new in signals for part in (new.number, new.was, new.value))

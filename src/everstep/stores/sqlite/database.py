@@ -273,7 +273,9 @@ def brief_patience(connection: apsw.Connection) -> Iterator[None]:
         connection.set_busy_timeout(BUSY_MS)
 
 
-def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def rows(
+    connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] | dict[str, Any] = ()
+) -> list[tuple[Any, ...]]:
     """Run a query and return everything it gives."""
     return connection.execute(sql, bindings).fetchall()
 

@@ -24,10 +24,10 @@ def list_runs(db: apsw.Connection, sql: dict[str, str], wanted: RunFilter) -> li
 
 def listing_of(sql: dict[str, str], wanted: RunFilter) -> str:
     """Return the query that lists such runs."""
-    return _filled(sql["runs"], *_way(wanted))
+    return _filled(sql["runs"], *way_of(wanted))
 
 
-def _way(wanted: RunFilter) -> tuple[str, str]:
+def way_of(wanted: RunFilter) -> tuple[str, str]:
     """Return the index that leads to the fewest other runs, if it must be named, and what it asks for."""
     if wanted.run_id is not None:
         return "", "run_id = ?2"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import apsw
 
+from everstep.model.commits import NO_LABELS
 from everstep.ports.restoring import (
     EPOCHS_OF_A_LIFE,
     Restored,
@@ -23,7 +24,7 @@ MOST = 10**9 - 2**16
 
 
 def restore(
-    db: apsw.Connection, sql: dict[str, str], run: WholeRun, keep_inbox: Callable[[int, WholeRun], None]
+    db: apsw.Connection, sql: dict[str, str], run: WholeRun, keep_more: Callable[[int, WholeRun], None]
 ) -> Restored:
     """Keep a run with its records and waits; the caller has begun a transaction."""
     check_run(run, MOST, "SQLite")
@@ -51,8 +52,8 @@ def restore(
         db.execute(sql["first_put"], kept)
     for wait in run.waits:
         db.execute(sql["open_wait"], wait_values(wait, key))
-    if run.inbox or run.had:
-        keep_inbox(key, run)
+    if run.inbox or run.had or run.labels != NO_LABELS:
+        keep_more(key, run)
     for flow_hash, blueprint in run.blueprints:
         db.execute(sql["keep_blueprint"], (flow_hash, packed_structure(blueprint)))
     return Restored.RESTORED

@@ -25,6 +25,7 @@ from everstep.engine.commits import (
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.acts import AuditRow
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -92,12 +93,14 @@ if TYPE_CHECKING:
     from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow, HadEvent
     from everstep.ports.health import Health
+    from everstep.ports.labels import Search, SearchPage
     from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.audit import SqliteAudit
     from everstep.stores.sqlite.claims import SqliteDueRuns
     from everstep.stores.sqlite.events import SqliteEvents
     from everstep.stores.sqlite.health import look_at, write_and_remove
     from everstep.stores.sqlite.inbox import SqliteInbox
+    from everstep.stores.sqlite.labels import SqliteLabels
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
     from everstep.stores.sqlite.restoring import restore
@@ -107,6 +110,7 @@ else:
     SqliteDueRuns = on_demand("everstep.stores.sqlite.claims:SqliteDueRuns")
     SqliteEvents = on_demand("everstep.stores.sqlite.events:SqliteEvents")
     SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
+    SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
@@ -138,6 +142,8 @@ class SqliteStore:
         has_inbox=True,
         has_events=True,
         audits=True,
+        has_labels=True,
+        searches=True,
     )
 
     def __init__(
@@ -217,6 +223,10 @@ class SqliteStore:
     async def forget_audit(self, *, before: datetime, limit: int = 1000) -> int:
         with self._lock, plainly(self.path):
             return self._audit.forget(before, limit)
+
+    @cached_property
+    def _labels(self) -> SqliteLabels:
+        return SqliteLabels(self._db, self._side)
 
     def _listen(self, commit: Commit, key: int) -> None:
         """Take the signals that a commit names, and bring its waits and what they listen for together."""
@@ -317,6 +327,8 @@ class SqliteStore:
             self._listen(commit, key)
         if commit.audit is not None:
             self._audit.add(commit.audit, self._clock.now())
+        if commit.attributes:
+            self._labels.set(key, (), commit.attributes)
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -387,6 +399,8 @@ class SqliteStore:
             self._listen(commit, key)
         if commit.audit is not None:
             self._audit.add(commit.audit, self._clock.now())
+        if a.tags or commit.attributes:
+            self._labels.set(key, a.tags, commit.attributes)
         return Verdict.ACCEPTED
 
     def _taken(self, commit: Commit) -> Verdict | None:
@@ -457,14 +471,17 @@ class SqliteStore:
             return self._in_transaction(lambda: self._restore(run))
 
     def _restore(self, run: WholeRun) -> Restored:
-        restored: Restored = restore(self._db, self._sql, run, self._restore_inbox)
+        restored: Restored = restore(self._db, self._sql, run, self._restore_more)
         if run.audit is not None and restored is Restored.RESTORED:
             self._audit.add(run.audit, self._clock.now())
         return restored
 
-    def _restore_inbox(self, key: int, run: WholeRun) -> None:
-        self._inbox.restore(key, run.inbox)
-        self._events.restore(run.row.run_id, run.had)
+    def _restore_more(self, key: int, run: WholeRun) -> None:
+        if run.inbox or run.had:
+            self._inbox.restore(key, run.inbox)
+            self._events.restore(run.row.run_id, run.had)
+        if run.labels != NO_LABELS:
+            self._labels.set(key, run.labels.tags, run.labels.attributes)
 
     async def lease(
         self,
@@ -783,6 +800,30 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
             return 0 if key is None else self._in_transaction(lambda: self._inbox.recode(key, signals))
+
+    async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
+        with self._lock, plainly(self.path):
+            return self._labels.labels(run_ids)
+
+    async def tag(
+        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+    ) -> Tagging:
+        def change() -> Tagging:
+            found = rows(self._db, self._sql["run_key"], (run_id,))
+            if not found:
+                return Tagging.UNKNOWN_RUN
+            return self._labels.tag(found[0][0], add, remove, most)
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(change)
+
+    async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
+        with self._lock, plainly(self.path):
+            return self._labels.search(wanted, by)
+
+    async def tally(self, field: str) -> dict[str, int]:
+        with self._lock, plainly(self.path):
+            return self._labels.tally(field)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._lock, plainly(self.path):

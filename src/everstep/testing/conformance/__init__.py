@@ -38,6 +38,7 @@ from everstep.testing.conformance.hosts import Hosts  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.keeping import Keeping  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
+from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -83,6 +84,8 @@ class StoreConformance(
     Inboxes,
     Events,
     Audits,
+    Attributes,
+    Searches,
     Due,
     Endings,
     Changes,

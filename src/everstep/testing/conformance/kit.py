@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from everstep.model.commits import Tag
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
@@ -67,6 +68,7 @@ class Chain:
     base: str | None = None
     has_lease: bool = True
     traits: Traits = field(default_factory=Traits)
+    tags: tuple[Tag, ...] = ()
     epoch: int = 1
     head: Commit | None = None
 
@@ -83,6 +85,7 @@ class Chain:
             owner=self.owner if self.has_lease else None,
             ttl=TTL,
             process=self.process,
+            tags=self.tags,
             **self.traits.traits(),
         )
         fields: dict[str, Any] = {

@@ -12,11 +12,14 @@ import msgspec
 import pytest
 
 from everstep.errors import CheckpointPinned, StoreError
+from everstep.graph.labels import attribute
+from everstep.model.commits import Labels, Tag
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.events import EventRow, EventStore, HadEvent, fields_of, wanted_by
+from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import (
     FENCED_BY,
     FencingStore,
@@ -125,6 +128,16 @@ class Restoring(Suite):
         topics = event.topics(client.call(store.keep_event(event)))
         assert topics == [topic] and client.call(store.settle_event(event, topics)) == 1
         assert client.wait("w").status is WaitStatus.SETTLED
+
+    def test_tags_and_attributes_come_along(self, restoring: Client, store_kit: StoreKit) -> None:
+        client = restoring
+        if not store_kit.capabilities.has_labels:
+            pytest.skip("it declares that its runs have no labels")
+        labels = Labels((Tag("team", "blue"), Tag("vip")), (attribute("customer", "7"), attribute("n", 12.5)))
+        run = msgspec.structs.replace(whole_run("run", client.clock), labels=labels)
+        for expected in (Restored.RESTORED, Restored.SAME):
+            assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
+            assert client.call(cast("LabelStore", client.store).labels(["run"])) == {"run": labels}
 
     def test_a_restored_run_is_as_it_was(self, restoring: Client) -> None:
         clock = restoring.clock

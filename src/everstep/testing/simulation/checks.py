@@ -20,12 +20,22 @@ from everstep.engine.leases import SUSPECT
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import INBOX, RESULT, CheckpointRecord, Counters, SerializedState, StepRecord
+from everstep.model.records import (
+    ATTRIBUTE,
+    INBOX,
+    RESULT,
+    CheckpointRecord,
+    Counters,
+    SerializedState,
+    StepRecord,
+)
 from everstep.model.waits import EVENT_KIND, SettledBy, SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import EventRow, EventStore, HadEvent
+from everstep.ports.labels import LabelStore
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
+from everstep.runtime.drive.attributes import attributes_in
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.integrity.chain_check import ChainBase, Examined, Walk
 from everstep.runtime.integrity.keyframe_check import difference, value_difference
@@ -187,6 +197,11 @@ class Reader:
         kept.flaws = [flaw.message for one, last in shared for flaw in one.up_to(last)]
         kept.flaws += [flaw.message for flaw in own.flaws]
         kept.waits = await self._waits(row) if own.waits is None else own.waits
+        if own.folded is not None and ATTRIBUTE in own.folded.space.areas:
+            labels = await cast(LabelStore, self._store).labels([row.run_id])
+            there = labels[row.run_id].attributes if row.run_id in labels else ()
+            if there != attributes_in(own.folded.space):
+                kept.flaws.append(f"the row has other attributes than the records: {there}")
         if self._store.capabilities.has_inbox:
             kept.signals = await all_signals(self._store, row.run_id)
         if self._store.capabilities.has_events and any(wait.kind == EVENT_KIND for wait in kept.waits):

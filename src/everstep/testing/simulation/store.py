@@ -48,7 +48,7 @@ AFTER = (Fault.CRASH, Fault.LOST_REPLY, Fault.STALL, Fault.POWER_CUT)
 SAFE_TWICE = frozenset(
     {
         *("put", "renew", "release_lease", "report", "introduce", "fire", "ack"),
-        *("send", "keep_event", "settle_event"),
+        *("send", "keep_event", "settle_event", "tag"),
     }
 )
 """What may reach the store a second time without having been sent again."""
@@ -65,7 +65,7 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events", "audit"),
+    *("inbox", "had_events", "audit", "labels"),
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -80,7 +80,7 @@ WRITES = (
         "change_wait",
         "claim_due",
     ),
-    *("send", "keep_event", "settle_event"),
+    *("send", "keep_event", "settle_event", "tag"),
     *(
         "set_aside",
         "report",
@@ -112,6 +112,7 @@ _CAPABILITIES = Capabilities(
     has_inbox=True,
     has_events=True,
     audits=True,
+    has_labels=True,
 )
 
 

@@ -51,6 +51,8 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 restores=True,
                 fences=True,
                 has_inbox=True,
+                has_labels=True,
+                searches=True,
                 has_events=True,
                 audits=True,
                 live=True,

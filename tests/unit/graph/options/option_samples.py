@@ -460,6 +460,7 @@ FLOW: dict[tuple[str, str], Sample] = {
     ("max_visits", ""): Sample(lambda life: round_and_round(life), flow={"max_visits": 2}, ends=True),
     ("max_concurrency", ""): Sample(wide, flow={"max_concurrency": 1}),
     ("inbox", ""): Sample(plain, flow={"inbox": {"x": "replace"}}),
+    ("plain_attributes", ""): Sample(plain, flow={"plain_attributes": ["customer"]}),
     ("registry", ""): Sample(
         lambda life: Part([work(life, identifier="shop.work")]), flow={"registry": REGISTRY}
     ),
@@ -550,6 +551,7 @@ CONTEXT: dict[tuple[str, str], Sample] = {
     ("checkpoint", ""): told(lambda life, ctx: ctx.checkpoint({"why": "now"})),
     ("spend", ""): told(lambda life, ctx: ctx.spend(usd=1) and None),
     ("outcome", ""): told(outcome),
+    ("set_attribute", ""): told(lambda life, ctx: ctx.set_attribute("customer", "7")),
     ("step", ""): told(lambda life, ctx: life.tell(ctx.step("look", len, "abc"))),
     ("wait", ""): inside(lambda life, ctx: life.tell(ctx.wait(wait.approval("ok")).approved)),
     ("sleep", ""): inside(lambda life, ctx: ctx.sleep("1h")),

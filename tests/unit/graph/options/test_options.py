@@ -44,6 +44,7 @@ FOR_THE_RUNTIME = {
     "checkpoint_trigger",
     "ends",
     "used_channel",
+    "new_attributes",
 }
 """What a context has for those who drive the node, or make steps for it."""
 

@@ -24,11 +24,14 @@ from everstep.model.waits import WaitStatus
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep.cli.view.labels import attributes_said, tags_said
     from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
     from everstep.client.views import WaitInfo
     from everstep.codec.wire import wire
     from everstep.results import RunInfo, Untaken
 else:
+    attributes_said = on_demand("everstep.cli.view.labels:attributes_said")
+    tags_said = on_demand("everstep.cli.view.labels:tags_said")
     present = on_demand("everstep.cli.view.waits:present")
     standing_of = on_demand("everstep.cli.view.waits:standing_of")
     wait_json = on_demand("everstep.cli.view.waits:wait_json")
@@ -51,6 +54,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
     \b
     Example:
       everstep runs --flow orders --status failed
+      everstep runs --tag vip --attribute customer=7
       everstep runs --where "status = failed and started > -2d and error contains 'timeout'"
     """
     if not store and not DEFAULT_FILE.exists():
@@ -85,6 +89,10 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             head.insert(3, "place")
             for row, info in zip(rows, found, strict=True):
                 row.insert(3, Cell(place(info)))
+        if asked["labels"]:
+            head.append("labels")
+            for row, info in zip(rows, found, strict=True):
+                row.append(Cell(", ".join(filter(None, (tags_said(info), attributes_said(info))))))
         if waits:
             now = present()
             head.append("waits for")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -42,8 +42,15 @@ from everstep.client.views import Values as InnerValues
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.enums import Trigger
+from everstep.on_demand import on_demand
 from everstep.results import Fallback, RunInfo, RunResult
 from everstep.runtime.events import Listener
+
+if TYPE_CHECKING:
+    from everstep.cli.args.labels import given_attributes, given_tags
+else:
+    given_attributes = on_demand("everstep.cli.args.labels:given_attributes")
+    given_tags = on_demand("everstep.cli.args.labels:given_tags")
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
 
@@ -66,6 +73,10 @@ _SHOWN = 20
 @click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
 @click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
 @click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME[=VALUE]", help="Tag the run; repeat for more.")
+@click.option(
+    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Let the run be found by this."
+)
 @who_options
 @pipeline_options
 @run_dir_option
@@ -87,6 +98,8 @@ def run(
     only_start: bool,
     priority: int,
     group: str | None,
+    tags: tuple[str, ...],
+    attributes: tuple[str, ...],
     stays: bool,
     tokens: bool,
     key_file: str | None,
@@ -129,6 +142,8 @@ def run(
             "channel": gather_channel(definition, channel),
             "priority": priority,
             "group": group,
+            "tags": given_tags(tags) if tags else (),
+            "attributes": given_attributes(attributes) if attributes else None,
             **who(),
         }
         opening = Opening(store, key_file, base_url, wired)

@@ -16,6 +16,7 @@ from everstep.cli.commands.runs.state import read, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
 from everstep.cli.view.groups import members_of
 from everstep.cli.view.guards import guard_lines
+from everstep.cli.view.labels import attributes_said, tags_said
 from everstep.cli.view.lookup import RECENT, Lookup, Pages
 from everstep.cli.view.outline import is_beside_a_phase
 from everstep.cli.view.spooled import say_waiting
@@ -199,6 +200,10 @@ def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: b
     if info.priority or info.group:
         group = f", group {one_line(info.group)}" if info.group else ""
         lines["priority"] = f"{info.priority}{group}"
+    if info.tags:
+        lines["tags"] = tags_said(info)
+    if info.attributes:
+        lines["attributes"] = attributes_said(info)
     if info.needs_repair is not None:
         name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
         lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."

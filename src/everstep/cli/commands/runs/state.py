@@ -24,7 +24,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound, close_matches
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
-from everstep.model.records import CHANNEL, STREAM, UNIT, WAIT, QueuedTask
+from everstep.model.records import ATTRIBUTE, CHANNEL, STREAM, UNIT, WAIT, QueuedTask
 from everstep.results import RunState
 
 TASK = "@task/"
@@ -175,6 +175,8 @@ class _Place(NamedTuple):
 def _place_of(value: str) -> _Place:
     if value.startswith(CHANNEL):
         return _Place(("channel",), value.removeprefix(CHANNEL))
+    if value.startswith(ATTRIBUTE):
+        return _Place(("attributes",), value.removeprefix(ATTRIBUTE))
     *outer, name = value.split("/")
     above: list[str] = []
     for segment in outer:

@@ -242,22 +242,26 @@ CREATE FUNCTION {schema}.audit_9(
     ON CONFLICT (audit_id) DO NOTHING
 $$;
 
--- As put_6, for commits of which some take signals, or open or close waits for them, or say for the audit log who acts.
--- One that was accepted before finds nothing more to do.
+-- As put_6, for commits of which some take signals, open or close waits for them, bring labels, or say for the audit
+-- log who acts. One that was accepted before finds nothing more to do: labels may have changed since.
 CREATE FUNCTION {schema}.put_9(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
+    there text[] := ARRAY(SELECT runs.run_id FROM json_to_recordset(given) AS c(run_id text, tags json)
+                          JOIN {schema}.runs ON runs.run_id = c.run_id WHERE c.tags IS NOT NULL);
     verdicts text[] := {schema}.put_6(given, bodies, the_time, channel);
     done record;
 BEGIN
     FOR done IN
-        SELECT c.place, c.sequence, c.taken, c.pairs, c.listening, c.audit, r.run_key
+        SELECT c.place, c.run_id, c.sequence, c.taken, c.pairs, c.listening, c.tags, c.attributes, c.audit, r.run_key
         FROM json_to_recordset(given) AS c(
-            place integer, run_id text, sequence bigint, taken json, pairs boolean, listening json, audit json)
+            place integer, run_id text, sequence bigint, taken json, pairs boolean, listening json, tags json,
+            attributes json, audit json)
         JOIN {schema}.runs AS r ON r.run_id = c.run_id
-        WHERE c.taken IS NOT NULL OR c.pairs OR c.listening IS NOT NULL OR c.audit IS NOT NULL
+        WHERE c.taken IS NOT NULL OR c.pairs OR c.listening IS NOT NULL OR c.tags IS NOT NULL
+           OR c.attributes IS NOT NULL OR c.audit IS NOT NULL
         ORDER BY r.run_key
     LOOP
         CONTINUE WHEN verdicts[done.place + 1] <> 'accepted';
@@ -278,8 +282,33 @@ BEGIN
             PERFORM {schema}.pair_events_9(
                 done.run_key, done.listening, coalesce(the_time, {schema}.now_1()), {event_lock});
         END IF;
+        IF done.tags IS NOT NULL AND done.run_id <> ALL (there) THEN
+            PERFORM {schema}.label_9(done.run_key, done.tags, NULL);
+        END IF;
+        IF done.attributes IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {schema}.checkpoints WHERE run_key = done.run_key AND sequence > done.sequence
+        ) THEN
+            PERFORM {schema}.label_9(done.run_key, NULL, done.attributes);
+        END IF;
     END LOOP;
     RETURN verdicts;
+END $$;
+
+-- Gives a run labels: tags as names and values, attributes as names, kinds, texts and numbers.
+CREATE FUNCTION {schema}.label_9(the_key bigint, tags json, attributes json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF tags IS NOT NULL THEN
+        INSERT INTO {schema}.tags (run_key, name, value)
+        SELECT the_key, one ->> 0, one ->> 1 FROM json_array_elements(tags) AS one
+        ON CONFLICT (run_key, name) DO UPDATE SET value = excluded.value;
+    END IF;
+    IF attributes IS NOT NULL THEN
+        INSERT INTO {schema}.attributes (run_key, name, kind, text_value, number_value)
+        SELECT the_key, one ->> 0, one ->> 1, one ->> 2, (one ->> 3)::double precision
+        FROM json_array_elements(attributes) AS one
+        ON CONFLICT (run_key, name) DO UPDATE
+        SET kind = excluded.kind, text_value = excluded.text_value, number_value = excluded.number_value;
+    END IF;
 END $$;
 
 -- Settles one wait with an event, unless the node of its run had that before. Who calls it has locked the run.

@@ -74,6 +74,8 @@ local function erase(run_id, head, expires, pinned, reason, summary, audit)
     own[#own + 1] = had_of(n, path)
   end
   own[#own + 1] = P .. 'had:' .. n
+  own[#own + 1] = tags_of(n)
+  own[#own + 1] = attributes_of(n)
   redis.call('UNLINK', row)
   for first = 1, #own, 1000 do
     redis.call('UNLINK', unpack(own, first, math.min(first + 999, #own)))

@@ -262,6 +262,14 @@ local function topic_of(topic)
   return P .. 'topic:' .. topic
 end
 
+local function tags_of(n)
+  return P .. 'tags:' .. n
+end
+
+local function attributes_of(n)
+  return P .. 'attributes:' .. n
+end
+
 local function had_of(n, path)
   return P .. 'had:' .. n .. ':' .. path
 end

@@ -245,6 +245,15 @@ local function follow(run_id, sequence, more)
   if more.audit then
     keep_audit(more.audit)
   end
+  if more.tags or more.attributes then
+    local n = redis.call('HGET', row_of(run_id), 'n')
+    if more.tags then
+      redis.call('HSET', tags_of(n), unpack(more.tags))
+    end
+    if more.attributes then
+      redis.call('HSET', attributes_of(n), unpack(more.attributes))
+    end
+  end
   reckon(run_id)
 end
 

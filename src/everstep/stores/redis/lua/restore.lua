@@ -97,6 +97,12 @@ end
 if run.audit then
   keep_audit(run.audit)
 end
+if run.tags then
+  redis.call('HSET', tags_of(n), unpack(run.tags))
+end
+if run.attributes then
+  redis.call('HSET', attributes_of(n), unpack(run.attributes))
+end
 reckon(run_id)
 announce()
 return { 'restored' }

@@ -1,0 +1,113 @@
+"""The tables of tags and attributes. Apart from the others, as most runs have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from everstep.engine.query.labels import tagged
+from everstep.errors import StateCorrupted
+from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
+from everstep.ports.labels import Search, SearchPage
+from everstep.ports.store import RunFilter
+from everstep.stores.label_search import LabelSearch, tally
+from everstep.stores.postgres.address import PostgresAddress
+from everstep.stores.postgres.columns import read_text, run_row, text
+from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.schema import read_queries
+
+_NAME = re.compile(r"(?<!:):([a-z_]+[0-9]*)")
+_TYPES: dict[type, str] = {int: "bigint", float: "double precision", str: "text", bool: "boolean"}
+
+
+class PostgresLabels:
+    """The tags and attributes of every run."""
+
+    def __init__(self, at: PostgresAddress) -> None:
+        self._sql = read_queries(at, "labels.sql")
+
+    def tag(
+        self, db: Connection, run_id: str, add: Sequence[Tag], remove: Collection[str], most: int
+    ) -> Tagging:
+        """Change the tags of a run."""
+        with db.transaction():
+            found = rows(db, self._sql["lock_run"], (text(run_id),))
+            if not found:
+                return Tagging.UNKNOWN_RUN
+            key = found[0][0]
+            there = [Tag(name, read_text(value)) for name, value in rows(db, self._sql["tags_of"], (key,))]
+            wanted = tagged(there, add, remove, most)
+            if wanted is None:
+                return Tagging.FULL
+            gone = {tag.name for tag in there} - {tag.name for tag in wanted}
+            if gone:
+                db.execute(self._sql["drop_tags"], (key, sorted(gone)))
+            if new := sorted(set(wanted) - set(there), key=lambda tag: tag.name):
+                values = ([tag.name for tag in new], [text(tag.value) for tag in new])
+                db.execute(self._sql["set_tags"], (key, *values))
+            return Tagging.TAGGED
+
+    def labels(self, db: Connection, run_ids: Sequence[str]) -> dict[str, Labels]:
+        """Return the labels of runs that have any."""
+        tags: dict[str, list[Tag]] = {}
+        found: dict[str, list[Attribute]] = {}
+        asked = ([text(run_id) for run_id in run_ids],)
+        for run_id, name, kind, value, number in rows(db, self._sql["labels"], asked):
+            run = read_text(run_id)
+            if kind is None:
+                tags.setdefault(run, []).append(Tag(name, read_text(value)))
+                continue
+            try:
+                one = Attribute(name, LabelKind(kind), None if value is None else read_text(value), number)
+            except ValueError as error:
+                raise StateCorrupted(f"an attribute of run {run!r} was altered: {error}.") from error
+            found.setdefault(run, []).append(one)
+        return {
+            run: Labels(tuple(tags.get(run, ())), tuple(found.get(run, ())))
+            for run in tags.keys() | found.keys()
+        }
+
+    def search(self, db: Connection, wanted: RunFilter, by: Search) -> SearchPage:
+        """Return runs that match, newest first."""
+
+        def ask(query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+            return rows(db, *_numbered(query, values))
+
+        page = LabelSearch(self._sql, ask, run_row, _way, text).search(wanted, by)
+        following = None if page.following is None else read_text(page.following)
+        return SearchPage(page.rows, page.looked_at, following)
+
+    def tally(self, db: Connection, field: str) -> dict[str, int]:
+        """Count all runs by a field."""
+        return tally(self._sql, lambda query, values: rows(db, *_numbered(query, values)), field, read_text)
+
+
+def _way(wanted: RunFilter) -> tuple[str, str]:
+    """Return what a listing asks for: the server chooses the index."""
+    conditions = [
+        condition
+        for is_wanted, condition in (
+            (wanted.run_id is not None, "run_id = :id"),
+            (wanted.parent_run_id is not None, "parent_run_id = :parent"),
+            (wanted.needs_repair, "needs_repair IS NOT NULL"),
+            (wanted.pinned, "pinned IS NOT NULL"),
+            (wanted.status is not None, "status = :status"),
+            (wanted.flow_id is not None, "flow_id = :flow"),
+        )
+        if is_wanted
+    ]
+    return "", " AND ".join(conditions) or "TRUE"
+
+
+def _numbered(query: str, values: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """Return a query with numbers in place of names, as the server takes it, and its values in order."""
+    order: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        name = found[1]
+        kind = _TYPES.get(type(values[name]), "text")
+        return f"${order.setdefault(name, len(order) + 1)}::{kind}"
+
+    numbered = _NAME.sub(number, query)
+    return numbered, tuple(values[name] for name in order)

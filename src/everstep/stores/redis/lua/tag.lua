@@ -1,0 +1,29 @@
+-- Changes the tags of a run, as engine.query.labels.tagged says; returns what became of it.
+-- ARGV: run, how many it may have, how many are added, their names and values, names of those taken away.
+local n = redis.call('HGET', row_of(ARGV[2]), 'n')
+if not n then
+  return 'unknown_run'
+end
+local found, many = {}, 0
+local there = redis.call('HGETALL', tags_of(n))
+for k = 1, #there, 2 do
+  found[there[k]] = there[k + 1]
+end
+local last = 4 + 2 * tonumber(ARGV[4])
+for k = last + 1, #ARGV do
+  found[ARGV[k]] = nil
+end
+for k = 5, last, 2 do
+  found[ARGV[k]] = ARGV[k + 1]
+end
+for _ in pairs(found) do
+  many = many + 1
+end
+if many > tonumber(ARGV[3]) then
+  return 'full'
+end
+redis.call('DEL', tags_of(n))
+for name, value in pairs(found) do
+  redis.call('HSET', tags_of(n), name, value)
+end
+return 'tagged'
