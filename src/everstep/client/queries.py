@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -13,9 +14,10 @@ from everstep.on_demand import on_demand
 from everstep.runtime.run_ids import RUN_ID as RUN_IDS
 
 if TYPE_CHECKING:
-    from everstep.engine.query.text import read_query
+    from everstep.engine.query.text import field_of, read_query
     from everstep.engine.query.tree import comparisons_of
 else:
+    field_of = on_demand("everstep.engine.query.text:field_of")
     read_query = on_demand("everstep.engine.query.text:read_query")
     comparisons_of = on_demand("everstep.engine.query.tree:comparisons_of")
 
@@ -44,9 +46,12 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
 
 
-def fields_of(where: str, now: datetime) -> set[str]:
-    """Return the fields that a query names."""
-    return {one.field for one in comparisons_of(read_query(where, now))}
+def fields_of(asked: Mapping[str, Any], now: datetime) -> set[str]:
+    """Return the fields that a listing or a count asks for, under the names of its parameters."""
+    where, by = asked.get("where"), asked.get("by")
+    found = set() if where is None else {one.field for one in comparisons_of(read_query(where, now))}
+    found |= set() if by is None else {field_of(by)}
+    return found | {name for name in ("tag", "attribute") if asked.get(name)}
 
 
 class CountQuery(Struct, frozen=True, kw_only=True):

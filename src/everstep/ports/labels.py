@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from everstep.model.acts import AuditRow
 from everstep.model.commits import MOST_LABELS, LabelKind, Labels, Tag, Tagging
 from everstep.ports.store import RunFilter, RunRow
 
@@ -23,7 +24,13 @@ class LabelStore(Protocol):
         """Return the labels of these runs, by id, each by name; a run without any may be left out."""
 
     async def tag(
-        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
     ) -> Tagging:
         """Change the tags of a run, ended or not, as `engine.query.labels.tagged` says; it needs no lease."""
 

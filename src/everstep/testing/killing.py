@@ -26,6 +26,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
 from everstep.model.acts import AuditRow
+from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
@@ -33,6 +34,7 @@ from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, Wa
 from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.events import EventRow, EventStore, HadEvent
 from everstep.ports.inbox import InboxStore
+from everstep.ports.labels import LabelStore, Search, SearchingStore, SearchPage
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
 from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
@@ -285,6 +287,28 @@ class KillingStore:
     ) -> Sending:
         with self._killer.write("send"):
             return await cast("InboxStore", self._store).send(run_id, signal, most=most, **_told(audit))
+
+    async def labels(self, run_ids: Sequence[str]) -> Mapping[str, Labels]:
+        return await cast("LabelStore", self._store).labels(run_ids)
+
+    async def tag(
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
+    ) -> Tagging:
+        with self._killer.write("tag"):
+            change = cast("LabelStore", self._store).tag
+            return await change(run_id, add=add, remove=remove, most=most, **_told(audit))
+
+    async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
+        return await cast("SearchingStore", self._store).search(wanted, by)
+
+    async def tally(self, field: str) -> dict[str, int]:
+        return await cast("SearchingStore", self._store).tally(field)
 
     async def inbox(
         self,

@@ -25,6 +25,7 @@ DONE: dict[str, Callable[[Host], bool]] = {
     "cancel": lambda host: host.info("r").is_cancelling or host.info("r").status == "cancelled",
     "fork": lambda host: any(info.run_id == "new" for info in host.runs()),
     "pin": lambda host: host.info("r").pinned is not None,
+    "tag": lambda host: bool(host.info("r").tags),
     "erase": lambda host: bool(host.retention.removed()),
 }
 """Acts, and whether each was done."""
@@ -49,6 +50,8 @@ with Host(killing(open_store(url, SystemClock()), at=int(at))) as host:
         host.fork("r", fork_id="new", **who)
     elif act == "pin":
         host.retention.pin("r", **who)
+    elif act == "tag":
+        host.fleet.tag("r", ["vip"], **who)
     else:
         host.retention.erase("r", **who)
 """

@@ -173,6 +173,11 @@ CASES: dict[str, Case] = {
         lambda h, name, who: h.fleet.reset_breaker(name, **who),
         lambda h, _, who: h.fleet.reset_breaker("no", **who),
     ),
+    "fleet.tag": Case(
+        over,
+        lambda h, run, who: h.fleet.tag(run, ["vip"], **who),
+        lambda h, _, who: h.fleet.tag("no", ["vip"], **who),
+    ),
     "retention.pin": Case(
         over, lambda h, run, who: h.retention.pin(run, **who), lambda h, _, who: h.retention.pin("no", **who)
     ),

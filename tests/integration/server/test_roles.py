@@ -26,6 +26,8 @@ from tests.integration.server.serving import Serving, code_of
 LEAST = {
     "start_run": "operator",
     "list_runs": "viewer",
+    "count_runs": "viewer",
+    "tag_run": "operator",
     "list_workers": "viewer",
     "list_breakers": "viewer",
     "reset_breaker": "operator",
@@ -143,7 +145,7 @@ def test_every_endpoint_reaches_what_is_in_its_path() -> None:
     for endpoint in ENDPOINTS:
         if endpoint.guard is Guard.BEARER:
             named_in_path = {"{run_id}": Reach.RUN, "{wait_id}": Reach.WAIT}
-            [expected] = [r for part, r in named_in_path.items() if part in endpoint.path] or [None]
+            expected = next((r for part, r in named_in_path.items() if part in endpoint.path), None)
             assert expected in (None, endpoint.reach), endpoint.name
             assert (endpoint.reach in (Reach.RUN, Reach.WAIT)) == (expected is not None), endpoint.name
 

@@ -104,10 +104,15 @@ class FleetCalls:
 
         A tag of the same name gets the new value. `host.runs(where="tag = vip")` finds what is tagged.
         """
-        run_id, _ = await in_run(self._runs.reader, run_id)
-        act_of(by, comment)
-        await change_tags(self._services, run_id, tags_of(add), [label_name(name, "tag") for name in remove])
-        return (await self._parts.infos([await self._runs.reader.row(run_id)]))[0]
+        act = act_of(by, comment)
+
+        async def change() -> RunRow:
+            name, _ = await in_run(self._runs.reader, run_id)
+            gone = [label_name(one, "tag") for one in remove]
+            await change_tags(self._services, name, tags_of(add), gone, act)
+            return await self._runs.reader.row(name)
+
+        return (await self._parts.infos([await self._parts.audited("tag", act, change(), run_id)]))[0]
 
     async def reopen(
         self,

@@ -18,13 +18,24 @@ from everstep.client.views import DrivenInfo, RunInfo, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, Forbidden, RunErased, RunNotFound
 from everstep.model.acts import Act
 from everstep.results import Event
-from everstep.server.shapes import Breakers, Events, Nodes, Runs, ShownNode, ShownRun, Waits, Workers
+from everstep.server.shapes import (
+    Breakers,
+    Events,
+    Nodes,
+    RunCounts,
+    Runs,
+    ShownNode,
+    ShownRun,
+    Waits,
+    Workers,
+)
 
 WITHHELD = "(withheld)"
 """What stands where a text was."""
 
 SHOWN: Mapping[type[msgspec.Struct], str] = {
     Runs: "runs next",
+    RunCounts: "by runs next",
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
     "adopted_at trimmed_before is_driven is_cancelling priority group acked_at pinned_by",
     ShownRun: "guards",
@@ -57,7 +68,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
 """By what a field is of: those that a viewer is shown. A struct has those of the one it derives from, too."""
 
 INSTEAD: Mapping[type[msgspec.Struct], Mapping[str, Any]] = {
-    RunInfo: {"pinned": WITHHELD, "needs_repair": WITHHELD},
+    RunInfo: {"pinned": WITHHELD, "needs_repair": WITHHELD, "tags": None, "attributes": None},
     BreakerInfo: {"reason": WITHHELD},
     RunAct: {"comment": ""},
     RunError: {"message": WITHHELD},
@@ -147,9 +158,9 @@ QUERIED = frozenset(
 """What a query of a viewer may name: by one that names a text, the text could be found letter by letter."""
 
 
-def check_fields(where: str | None, now: datetime) -> None:
-    """Raise if a query asks for what a viewer is not shown."""
-    for name in sorted(fields_of(where, now) - QUERIED) if where is not None else ():
+def check_fields(asked: Mapping[str, Any], now: datetime) -> None:
+    """Raise if a listing or a count of runs asks for what a viewer is not shown."""
+    for name in sorted(fields_of(asked, now) - QUERIED):
         raise Forbidden(f"a viewer may not ask for {name}.", fix=f"There is {', '.join(sorted(QUERIED))}.")
 
 

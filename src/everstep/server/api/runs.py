@@ -86,7 +86,7 @@ async def listing(service: Service, request: Request) -> Response:
     """List runs, newest first."""
     caller, asked = seen_by(request), asked_in(request, RUNS)
     if caller.role is Role.VIEWER:
-        check_fields(asked.get("where"), service.host.clock.now())
+        check_fields(asked, service.host.clock.now())
     before, limit = asked.pop("before", None), asked.pop("limit", DEFAULT_LIMIT)
     if before is not None:
         await check_run_seen(service, caller, before)
@@ -101,7 +101,10 @@ async def listing(service: Service, request: Request) -> Response:
 
 async def count(service: Service, request: Request) -> Response:
     """Count runs."""
-    return answer(await service.host.fleet.count(**asked_in(request, COUNT)))
+    asked = asked_in(request, COUNT)
+    if seen_by(request).role is Role.VIEWER:
+        check_fields(asked, service.host.clock.now())
+    return answer(await service.host.fleet.count(**asked))
 
 
 async def tag(service: Service, request: Request) -> Response:

@@ -476,9 +476,21 @@ class ObjectStore:
         return await self._aside(self._listing.labels, run_ids)
 
     async def tag(
-        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
     ) -> Tagging:
-        return await self._write(run_id, lambda draft: draft.tag(add, remove, most))
+        def work(draft: Draft) -> Tagging:
+            tagged = draft.tag(add, remove, most)
+            if tagged is Tagging.TAGGED:
+                draft.tell(audit)
+            return tagged
+
+        return await self._write(run_id, work)
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
         return await self._write(run_id, lambda draft: draft.recode_signals(signals))

@@ -521,9 +521,16 @@ class PostgresStore:
         return await self._aside(lambda db: self._labels.labels(db, run_ids))
 
     async def tag(
-        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
     ) -> Tagging:
-        return await self._aside(lambda db: self._labels.tag(db, run_id, add, remove, most))
+        ask = partial(self._labels.tag, run_id=run_id, add=add, remove=remove, most=most)
+        return await self._acted(audit, ask, lambda tagged: tagged is Tagging.TAGGED)
 
     async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         return await self._aside(lambda db: self._labels.search(db, wanted, by))

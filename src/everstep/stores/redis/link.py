@@ -19,7 +19,7 @@ from everstep.stores.redis.wire import Argument, Wire
 _LUA = Path(__file__).parent / "lua"
 _TELLING = (
     *("settle", "request_stop", "change_wait", "ack", "erase", "pin"),
-    *("send", "keep_event", "settle_event", "note_audit"),
+    *("send", "tag", "keep_event", "settle_event", "note_audit"),
 )
 _PARTS = {
     **{name: ["auditing", "opening"] for name in ("put", "restore")},

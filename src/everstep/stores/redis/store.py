@@ -416,9 +416,16 @@ class RedisStore:
         return {run_id: one for run_id, one in read.items() if one.tags or one.attributes}
 
     async def tag(
-        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
     ) -> Tagging:
-        told: list[Argument] = [run_id, most, len(add), *tag_fields(add), *remove]
+        [told_by] = audit_told(audit) or (b"",)
+        told: list[Argument] = [run_id, most, told_by, len(add), *tag_fields(add), *remove]
         return Tagging((await self._aside("tag", *told)).decode())
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:

@@ -806,13 +806,22 @@ class SqliteStore:
             return self._labels.labels(run_ids)
 
     async def tag(
-        self, run_id: str, *, add: Sequence[Tag] = (), remove: Collection[str] = (), most: int = MOST_LABELS
+        self,
+        run_id: str,
+        *,
+        add: Sequence[Tag] = (),
+        remove: Collection[str] = (),
+        most: int = MOST_LABELS,
+        audit: AuditRow | None = None,
     ) -> Tagging:
         def change() -> Tagging:
             found = rows(self._db, self._sql["run_key"], (run_id,))
             if not found:
                 return Tagging.UNKNOWN_RUN
-            return self._labels.tag(found[0][0], add, remove, most)
+            tagged = self._labels.tag(found[0][0], add, remove, most)
+            if audit is not None and tagged is Tagging.TAGGED:
+                self._audit.add(audit, self._clock.now())
+            return tagged
 
         with self._lock, plainly(self.path):
             return self._in_transaction(change)

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from everstep.model.acts import AuditOutcome, AuditRow, Known
+from everstep.model.commits import Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.removal import Erasure
 from everstep.model.waits import Sending, SettledBy, SignalRow, WaitChange
 from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.events import EventRow, EventStore, fields_of
 from everstep.ports.inbox import InboxStore
+from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import Restored, RestoringStore
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import StopRequest, Verdict
@@ -215,6 +217,22 @@ class Audits(Suite):
         assert client.call(store.pin("run", "kept", audit=entry(about="again")))
         assert not client.call(store.pin("other", "kept", audit=entry(run_id="other")))
         assert about(client) == ["pin", "again"]
+
+    def test_a_tag_brings_its_row_if_it_is_given(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.has_labels:
+            pytest.skip("it declares that its runs have no labels")
+        client.admit("run")
+        store = cast("LabelStore", client.store)
+
+        def tag(run_id: str, what: str, *names: str) -> Tagging:
+            row, add = entry(about=what, run_id=run_id), [Tag(name) for name in names]
+            return client.call(store.tag(run_id, add=add, remove=["gone"], most=2, audit=row))
+
+        assert tag("run", "first", "a", "b") is tag("run", "same", "a") is Tagging.TAGGED
+        assert tag("run", "full", "c") is Tagging.FULL
+        assert tag("other", "unknown", "a") is Tagging.UNKNOWN_RUN
+        assert about(client) == ["first", "same"]
 
     def test_rows_of_a_run_are_still_there_when_it_was_erased(
         self, audits: Client, clients: Callable[[], Client]

@@ -1,5 +1,6 @@
 -- Changes the tags of a run, as engine.query.labels.tagged says; returns what became of it.
--- ARGV: run, how many it may have, how many are added, their names and values, names of those taken away.
+-- ARGV: run, how many it may have, a row of the audit log, how many are added, their names and values, names of those
+-- taken away.
 local n = redis.call('HGET', row_of(ARGV[2]), 'n')
 if not n then
   return 'unknown_run'
@@ -9,11 +10,11 @@ local there = redis.call('HGETALL', tags_of(n))
 for k = 1, #there, 2 do
   found[there[k]] = there[k + 1]
 end
-local last = 4 + 2 * tonumber(ARGV[4])
+local last = 5 + 2 * tonumber(ARGV[5])
 for k = last + 1, #ARGV do
   found[ARGV[k]] = nil
 end
-for k = 5, last, 2 do
+for k = 6, last, 2 do
   found[ARGV[k]] = ARGV[k + 1]
 end
 for _ in pairs(found) do
@@ -26,4 +27,5 @@ redis.call('DEL', tags_of(n))
 for name, value in pairs(found) do
   redis.call('HSET', tags_of(n), name, value)
 end
+tell(ARGV[4])
 return 'tagged'
