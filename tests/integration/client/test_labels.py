@@ -26,7 +26,7 @@ def look_up(order: str, ctx: Context) -> str:
 @node(output="said")
 def say(found: str, ctx: Context) -> str:
     if found == "broken":
-        ctx.set_attribute("customer", "nobody")
+        ctx.set_attribute("customer", "unknown")
         raise LookupError("no such order")
     ctx.set_attribute("said", True)
     return found

@@ -189,16 +189,19 @@ class Journal:
         """True if anybody wants to know of its records."""
         self.endures = False
         """True if a commit is put again for as long as the store is out of reach."""
-        self.outbox: Outbox | None = None
+        self.outbox = self._outbox() if self.writes else None
         """Where commits wait if the store cannot take them, with `on_store_failure="best_effort"`."""
-        if self.writes and durability.on_store_failure == "best_effort":
-            self.outbox = Outbox(services, identity.run_id)
-        elif self.writes and services.store.capabilities.rationed and services.channels is None:
-            self.outbox = Outbox(services, identity.run_id, tolerates=StoreUnavailable)
         self.watchers: list[StepWatcher] = []
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
+
+    def _outbox(self) -> Outbox | None:
+        if self._durability.on_store_failure == "best_effort":
+            return Outbox(self._services, self.run_id)
+        if self._services.store.capabilities.rationed and self._services.channels is None:
+            return Outbox(self._services, self.run_id, tolerates=StoreUnavailable)
+        return None
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""

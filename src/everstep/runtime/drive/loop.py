@@ -44,16 +44,16 @@ from everstep.runtime.drive.rest import BREATH, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
-    from everstep.runtime.drive.around import Surroundings
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
     from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
 else:
-    Surroundings = on_demand("everstep.runtime.drive.around:Surroundings")
+    Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")

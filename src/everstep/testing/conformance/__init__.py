@@ -34,9 +34,8 @@ from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
 from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance.histories import Histories  # noqa: E402
-from everstep.testing.conformance.hosts import Hosts  # noqa: E402
+from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
-from everstep.testing.conformance.keeping import Keeping  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402

@@ -148,21 +148,15 @@ def serve(
     users = _proxy_users(user_header, user_from, user_role)
     about = _credentials(guards, token_file, tokens, users, no_auth=no_auth)
     loaded, wired = load_several(flows)
-    _check_names(loaded)
+    _check(loaded, base_url)
     key, keys = read_key(key_file), keys_here(encrypt_required)
-    _check_base_url(base_url)
-    makes_store = is_new(store)
+    made = store if is_new(store) else None
     listener = serving.listen(host, port, has_token=any(about.values()))
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
     about |= {"max_body": max_body, "base_url": base_url, "works": work}
-    begin_logs(output=("stdout", "stderr"), is_service=True)
-    if quiet:
-        logging.getLogger("everstep.access").setLevel(logging.WARNING)
+    _begin_logs(quiet=quiet)
 
-    def ready() -> None:
-        _say_ready(serving.address_of(listener), loaded, has_key=key is not None)
-        if makes_store:
-            click.secho(f"there was no store at {store}: a new one was made", err=True, fg="yellow")
+    ready = partial(_say_ready, serving.address_of(listener), loaded, has_key=key is not None, made=made)
 
     async def main() -> None:
         async with AsyncHost(
@@ -183,9 +177,7 @@ def serve(
 
     with listener:
         asyncio.run(main())
-    click.echo("stopped", err=True)
-    finish()
-    os._exit(0)  # a node's thread may never end, and its run was handed back
+    _stop()
 
 
 def _server() -> tuple[Any, Any, Any]:
@@ -203,12 +195,26 @@ def _server() -> tuple[Any, Any, Any]:
     return app, guards, serving
 
 
-def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
+def _begin_logs(*, quiet: bool) -> None:
+    begin_logs(output=("stdout", "stderr"), is_service=True)
+    if quiet:
+        logging.getLogger("everstep.access").setLevel(logging.WARNING)
+
+
+def _stop() -> NoReturn:
+    click.echo("stopped", err=True)
+    finish()
+    os._exit(0)  # a node's thread may never end, and its run was handed back
+
+
+def _say_ready(address: str, loaded: list[Flow], *, has_key: bool, made: str | None) -> None:
     names = ", ".join(flow.name for flow in loaded) or "none"
     click.echo(f"listening at {address}, flows: {names}", err=True)
     if loaded and not has_key and not os.environ.get("EVERSTEP_KEY"):
         hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
         click.secho(hint, err=True, dim=True)
+    if made is not None:
+        click.secho(f"there was no store at {made}: a new one was made", err=True, fg="yellow")
 
 
 def _proxy_users(header: str | None, addresses: tuple[str, ...], role: str | None) -> ProxyUsers | None:
@@ -270,12 +276,9 @@ def _read_token(file: str | None, *, no_auth: bool, is_needed: bool) -> str | No
     )
 
 
-def _check_base_url(url: str | None) -> None:
+def _check(flows: list[Flow], url: str | None) -> None:
     if url is not None and not url.startswith(("http://", "https://")):
         raise BadRequest(f"--base-url {url} is not a URL.", fix="Write https://flows.example.com.")
-
-
-def _check_names(flows: list[Flow]) -> None:
     names = [flow.name for flow in flows]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

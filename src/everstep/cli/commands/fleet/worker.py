@@ -121,11 +121,10 @@ def worker(
     specs = [*places, *more]
     if not specs:
         raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
-    out = sys.stdout
     is_logged = begin_logs(
         as_json=as_json, output=("stderr",) if as_json else ("stdout", "stderr"), is_service=True
     )
-    teller = WorkerLines(out, as_json=as_json, is_logged=is_logged and not as_json)
+    teller = WorkerLines(sys.stdout, as_json=as_json, is_logged=is_logged and not as_json)
     scrapes = scrapes_listener(scrapes_at, token_file)
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)

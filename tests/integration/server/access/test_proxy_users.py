@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from everstep.server.access.admission import Access, Claims
 from everstep.server.access.proxy import proxy_users
 from everstep.server.access.token_file import digest_of, read_entries
 from everstep.testing import ManualClock
-from tests.integration.server.named_callers import entry, named, token_of
+from tests.integration.server.access.named_callers import entry, named, token_of
 from tests.integration.server.serving import Serving, code_of
 
 USERS = proxy_users("X-Forwarded-User", ["10.0.0.0/8", "127.0.0.1"], "reader")
@@ -44,8 +45,8 @@ def test_the_header_counts_from_the_named_addresses_alone(tmp_path: Path) -> Non
             async with calling_from(s, "10.1.2.3") as client:
                 twice = [("X-Forwarded-User", "bo"), ("X-Forwarded-User", "ann")]
                 assert (await client.get("/runs", headers=twice)).status_code == 401
-                for odd in ("", " ", "a" * 201, b"\xff\xfe", "a\x07b"):
-                    response = await client.get("/runs", headers={"X-Forwarded-User": odd})
+                for odd in (b"", b" ", b"a" * 201, b"\xff\xfe", b"a\x07b"):
+                    response = await client.get("/runs", headers={b"X-Forwarded-User": odd})
                     assert response.status_code == 401, odd
 
     asyncio.run(run())
@@ -84,7 +85,7 @@ def test_what_another_web_page_sends_for_a_user_is_refused(
     tmp_path: Path, sent: dict[str, str], status: int
 ) -> None:
     async def run() -> None:
-        about = {"users": USERS, "base_url": "https://flows.example"}
+        about: dict[str, Any] = {"users": USERS, "base_url": "https://flows.example"}
         async with named(tmp_path, FILE, **about) as s, calling_from(s, "10.0.0.1") as client:
             response = await client.post("/runs", json=START, headers={"X-Forwarded-User": "ann", **sent})
             assert response.status_code == status, response.text

@@ -20,7 +20,7 @@ from everstep.server.access.withheld import INSTEAD, QUERIED, SHOWN
 from everstep.server.endpoint import Endpoint, Guard
 from everstep.server.routes import ENDPOINTS
 from everstep.server.schemas import structs_of
-from tests.integration.server.named_callers import ALL_ROLES, bearer, entry, named
+from tests.integration.server.access.named_callers import ALL_ROLES, bearer, entry, named
 from tests.integration.server.serving import Serving, code_of
 
 LEAST = {

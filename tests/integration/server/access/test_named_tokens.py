@@ -13,7 +13,7 @@ from everstep.errors import BadRequest
 from everstep.server.access.roles import Principal, Role
 from everstep.server.access.token_file import digest_of
 from everstep.server.api.events import _stream
-from tests.integration.server.named_callers import ALL_ROLES, bearer, entry, named, token_of
+from tests.integration.server.access.named_callers import ALL_ROLES, bearer, entry, named, token_of
 from tests.integration.server.serving import BEARER, Serving, ask_text, code_of, expense, plain
 
 START = {"flow": "plain", "inputs": {"x": 1}}

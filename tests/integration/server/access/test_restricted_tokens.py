@@ -16,7 +16,7 @@ from everstep.registry import open_store
 from everstep.server.access.roles import Reach
 from everstep.server.endpoint import Endpoint
 from everstep.server.routes import ENDPOINTS
-from tests.integration.server.named_callers import bearer, entry, named
+from tests.integration.server.access.named_callers import bearer, entry, named
 from tests.integration.server.serving import (
     NO_SUCH_WAIT,
     Serving,
