@@ -14,10 +14,10 @@ import msgspec
 from everstep.client.guards import BreakerInfo, BudgetInfo, GuardedInfo, RunGuards
 from everstep.client.projection import ItemsInfo, RunAct, RunError, StepLine, StepPage, WaitingFor
 from everstep.client.queries import fields_of
-from everstep.client.views import DrivenInfo, RunInfo, WaitInfo, WorkerInfo
+from everstep.client.views import DrivenInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, Forbidden, RunErased, RunNotFound
 from everstep.model.acts import Act
-from everstep.results import Event
+from everstep.results import Event, Untaken
 from everstep.server.shapes import (
     Breakers,
     Events,
@@ -26,6 +26,7 @@ from everstep.server.shapes import (
     Runs,
     ShownNode,
     ShownRun,
+    UntakenRuns,
     Waits,
     Workers,
 )
@@ -41,7 +42,10 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     ShownRun: "guards",
     Workers: "workers",
     WorkerInfo: "id host pid flows concurrency driving longest started_at seen_at is_stopping is_slowed "
-    "skew_seconds",
+    "skew_seconds release takes",
+    TakenInfo: "flow_id flow_version flow_hash",
+    UntakenRuns: "runs",
+    Untaken: "run_id flow flow_version why text fix",
     DrivenInfo: "run_id flow_id since",
     Breakers: "breakers",
     BreakerInfo: "name state since trips failures",

@@ -35,6 +35,7 @@ from everstep.server.shapes import (
     Halted,
     Result,
     Resume,
+    RunCounts,
     Runs,
     ShownRun,
     Signed,
@@ -104,7 +105,8 @@ async def count(service: Service, request: Request) -> Response:
     asked = asked_in(request, COUNT)
     if seen_by(request).role is Role.VIEWER:
         check_fields(asked, service.host.clock.now())
-    return answer(await service.host.fleet.count(**asked))
+    found = await service.host.fleet.count(**asked)
+    return answer(RunCounts(by=found.by, runs=found.runs, next=found.next))
 
 
 async def tag(service: Service, request: Request) -> Response:
@@ -125,7 +127,8 @@ async def workers(service: Service, request: Request) -> Response:
 
 def _as_seen(caller: Principal, worker: WorkerInfo) -> WorkerInfo:
     longest = [run for run in worker.longest if caller.sees(run.flow_id)]
-    return replace(worker, flows=caller.of_those(worker.flows), longest=longest)
+    takes = [taken for taken in worker.takes if caller.sees(taken.flow_id)]
+    return replace(worker, flows=caller.of_those(worker.flows), longest=longest, takes=takes)
 
 
 async def untaken(service: Service, request: Request) -> Response:

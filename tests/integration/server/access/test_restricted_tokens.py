@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep.model.leases import Driven, WorkerRow
+from everstep.model.leases import Driven, Taken, WorkerRow
 from everstep.registry import open_store
 from everstep.server.access.roles import Reach
 from everstep.server.endpoint import Endpoint
@@ -185,10 +185,12 @@ def test_workers_are_shown_with_the_flows_that_the_token_sees(tmp_path: Path) ->
                     started_at=now,
                     driving=2,
                     longest=tuple(driven),
+                    takes=tuple(Taken(flow_id=flow, flow_version="1", flow_hash="0" * 64) for flow in flows),
                 )
                 await open_store(url, s.clock).store.report(row, timedelta(days=1))
             [shown] = (await s.client.get("/workers")).json()["workers"]
             assert (shown["id"], shown["flows"]) == ("w1", ["plain"])
             assert [one["run_id"] for one in shown["longest"]] == ["plain"]
+            assert [one["flow"] for one in shown["takes"]] == ["plain"]
 
     asyncio.run(run())

@@ -29,6 +29,8 @@ LEAST = {
     "count_runs": "viewer",
     "tag_run": "operator",
     "list_workers": "viewer",
+    "list_untaken": "viewer",
+    "read_audit": "admin",
     "list_breakers": "viewer",
     "reset_breaker": "operator",
     "show_run": "viewer",
@@ -64,6 +66,7 @@ LEAST = {
 BODIES: dict[str, Any] = {
     "start_run": {"flow": "plain", "inputs": {"x": 1}},
     "send_signal": {"name": "note"},
+    "tag_run": {"add": ["vip"]},
     "answer_wait": "red",
     "answer_by_token": {"no": "colour"},
     "deliver": {"wait_id": "00000000-0000-4000-8000-000000000000"},
@@ -106,7 +109,8 @@ async def filled(folder: Path, text: str = ALL_ROLES, **options: Any) -> AsyncIt
 
 async def fill(host: AsyncHost) -> None:
     for run_id in ("halted", "answered"):
-        await host.run(asking, {"word": SECRET}, run_id=run_id, by="ann", comment=f"for {SECRET}")
+        labels: Any = {"tags": {"for": SECRET}, "attributes": {"word": SECRET}}
+        await host.run(asking, {"word": SECRET}, run_id=run_id, by="ann", comment=f"for {SECRET}", **labels)
     [waiting] = await host.waits("answered")
     await host.answer(waiting.id, SECRET, by="bo", comment=f"it is {SECRET}")
     await host.resume("answered", asking)
@@ -216,7 +220,7 @@ def test_it_is_decided_of_every_field_whether_a_viewer_is_shown_it() -> None:
 
 
 def test_it_is_decided_of_every_field_of_a_query_whether_a_viewer_may_ask_for_it() -> None:
-    assert FIELDS.keys() - QUERIED == {"error"}
+    assert FIELDS.keys() - QUERIED == {"error", "tag"}
 
 
 FOR_VIEWERS = [e for e in ENDPOINTS if e.role is Role.VIEWER]
@@ -229,7 +233,8 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
             for endpoint in FOR_VIEWERS:
                 for run_id in ("halted", "answered", "failed", "tripped", "gone"):
                     path = await path_of(s, endpoint, run_id)
-                    paths = [path, path + "?status=settled"] if path == "/waits" else [path]
+                    more = {"/waits": ["/waits?status=settled"], "/runs": ["/runs?labels=true"]}
+                    paths = [path, *more.get(path, [])]
                     for one in paths:
                         for accept in ("application/json", "text/event-stream"):
                             if accept == "text/event-stream" and run_id in ("halted", "tripped"):
@@ -242,7 +247,44 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
                             assert whole.status_code == seen.status_code
                             told |= {endpoint.name} if SECRET in whole.text else set()
         # What else viewers may call tells no value to readers either.
-        assert told == {e.name for e in FOR_VIEWERS} - {"list_workers", "list_breakers", "metrics", "openapi"}
+        none = {"list_workers", "list_untaken", "list_breakers", "count_runs", "metrics", "openapi"}
+        assert told == {e.name for e in FOR_VIEWERS} - none
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "/runs?tag=for",
+        f"/runs?attribute=word={SECRET}",
+        "/runs?where=tag = for",
+        "/runs?where=word starts_with c",
+        "/counts?tag=for",
+        "/counts?where=tag.for = x",
+        "/counts?by=tag",
+        "/counts?by=attribute.word",
+        "/counts?by=error",
+    ],
+)
+def test_a_viewer_may_not_ask_by_tags_and_attributes_and_a_reader_may(tmp_path: Path, asked: str) -> None:
+    async def run() -> None:
+        async with filled(tmp_path) as s:
+            seen = await s.client.get(asked, headers=bearer("viewer"))
+            assert (seen.status_code, seen.json()["code"]) == (403, "request.forbidden"), seen.text
+            read = await s.client.get(asked, headers=bearer("reader"))
+            assert read.status_code == (400 if asked.endswith("by=error") else 200), read.text
+
+    asyncio.run(run())
+
+
+def test_a_viewer_may_count_runs_by_what_it_is_shown(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path) as s:
+            counted = (await s.client.get("/counts?by=flow", headers=bearer("viewer"))).json()
+            assert (counted["by"], counted["runs"]["asking"], counted["next"]) == ("flow", 2, None)
+            queried = await s.client.get("/counts?where=status = failed", headers=bearer("viewer"))
+            assert queried.json()["runs"] == {"failed": 1}
 
     asyncio.run(run())
 
