@@ -51,9 +51,12 @@ WHATEVER_IT_ASKS = [
     "resume_run",
     "show_state",
     "list_runs",
+    "count_runs",
+    "tag_run",
+    "read_audit",
 ]
 """What these take depends on the wait, the flow or, for a checkpoint given twice, another parameter, or is a
-language, which no schema can say; so 400 and 422 are answers."""
+language, a time or a label, which no schema can say; so 400 and 422 are answers."""
 
 
 @cache
