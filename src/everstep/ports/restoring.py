@@ -10,8 +10,7 @@ import msgspec
 
 from everstep.errors import StoreError
 from everstep.model.records import ArtifactRef
-from everstep.model.waits import SignalRow, WaitRow
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 
 EPOCHS_OF_A_LIFE = 1 << 20

@@ -28,8 +28,8 @@ from everstep.errors import StoreUnavailable
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
-from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
-from everstep.ports.events import EventRow, EventStore, HadEvent
+from everstep.model.waits import MOST_UNTAKEN, HadEvent, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun

@@ -11,8 +11,7 @@ import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.removal import Tombstone
-from everstep.model.waits import SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")

@@ -14,8 +14,17 @@ from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, HadEvent, Wanted
+from everstep.model.waits import (
+    MOST_UNTAKEN,
+    HadEvent,
+    Sending,
+    SettledBy,
+    SignalRow,
+    WaitChange,
+    WaitRow,
+    WaitStatus,
+)
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter

@@ -30,6 +30,7 @@ from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import (
     EVENT_KIND,
     MOST_UNTAKEN,
+    HadEvent,
     Sending,
     SettledBy,
     SignalRow,
@@ -85,7 +86,7 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
-    from everstep.ports.events import EventRow, HadEvent
+    from everstep.ports.events import EventRow
     from everstep.ports.health import Health
     from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.claims import SqliteDueRuns

@@ -15,8 +15,8 @@ from everstep.errors import CheckpointPinned, StoreError
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, EventStore, HadEvent, fields_of, wanted_by
+from everstep.model.waits import HadEvent, SettledBy, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, EventStore, fields_of, wanted_by
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, StopRequest, StoredRecord, Verdict

@@ -21,8 +21,8 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import INBOX, RESULT, CheckpointRecord, Counters, SerializedState, StepRecord
-from everstep.model.waits import EVENT_KIND, SettledBy, SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, EventStore, HadEvent
+from everstep.model.waits import EVENT_KIND, HadEvent, SettledBy, SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, EventStore
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
 from everstep.registry import Opened
