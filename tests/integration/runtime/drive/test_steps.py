@@ -1289,3 +1289,15 @@ def test_calls_of_a_fork_have_keys_of_their_own_unless_they_are_kept(host: Host)
     host.resume("f1", flow)
     host.resume("f2", flow)
     assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_node_whose_result_is_not_kept_makes_no_durable_calls(host: Host) -> None:
+    made: list[str] = []
+
+    @node(output="client", persist="no")
+    def connect(ctx: Context) -> str:
+        return ctx.step("charge", lambda: made.append("charged") or "client")
+
+    result = host.run(Flow("shop", [connect]), run_id="r")
+    assert result.status == "failed" and made == []
+    assert result.error is not None and "its own result is not kept" in result.error.message

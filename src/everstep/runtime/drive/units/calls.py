@@ -133,6 +133,12 @@ class Units:
     """The durable calls of one attempt at a node."""
 
     def __init__(self, midway: Midway, call: Call) -> None:
+        if call.node.may_be_transient and midway.run.journal.writes:
+            raise BadRequest(
+                f"node {call.path!r} makes durable calls, and its own result is not kept: it is called again, "
+                "with other calls, when that is missed.",
+                fix="Drop persist='no', or make these calls in a node before it.",
+            )
         run = midway.run
         self._midway = midway
         self._call = call
