@@ -135,8 +135,8 @@ class Units:
     def __init__(self, midway: Midway, call: Call) -> None:
         if call.node.may_be_transient and midway.run.journal.writes:
             raise BadRequest(
-                f"node {call.path!r} makes durable calls, and its own result is not kept: it is called again, "
-                "with other calls, when that is missed.",
+                f"node {call.path!r} makes durable calls, and its own result is not kept: when it is "
+                "missed, the node is called again, and so would be all that it calls.",
                 fix="Drop persist='no', or make these calls in a node before it.",
             )
         run = midway.run
