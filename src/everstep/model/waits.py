@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -194,6 +194,14 @@ class SignalRow(msgspec.Struct, frozen=True, kw_only=True):
     """The wait that it has settled. Once that is closed and the signal was not taken, it is free again."""
     taken_at: int | None = None
     """The sequence of the put that took it."""
+
+
+class HadEvent(NamedTuple):
+    """An event that a node of a run had: it has none twice."""
+
+    path: str
+    name: str
+    event_id: str
 
 
 class Sending(StrEnum):

@@ -6,12 +6,13 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from everstep.errors import BadRequest
 from everstep.model.acts import AuditRow
+from everstep.model.waits import HadEvent
 
 MOST_FIELDS: Final = 100
 """So many fields with text, a number or a bool an event may have: all of them can be matched."""
@@ -51,14 +52,6 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
             if all(name in self.fields for name in names):
                 found.append(Wanted(self.name, {name: self.fields[name] for name in names}).topic)
         return found
-
-
-class HadEvent(NamedTuple):
-    """An event that a node of a run had: it has none twice."""
-
-    path: str
-    name: str
-    event_id: str
 
 
 class Wanted(msgspec.Struct, frozen=True):

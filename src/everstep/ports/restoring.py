@@ -12,8 +12,7 @@ from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
 from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import ArtifactRef
-from everstep.model.waits import SignalRow, WaitRow
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 
 EPOCHS_OF_A_LIFE = 1 << 20

@@ -30,9 +30,9 @@ from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
-from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow
+from everstep.model.waits import MOST_UNTAKEN, HadEvent, Sending, SettledBy, SignalRow, WaitChange, WaitRow
 from everstep.ports.audit import AuditFilter, AuditStore
-from everstep.ports.events import EventRow, EventStore, HadEvent
+from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore, Search, SearchingStore, SearchPage
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog

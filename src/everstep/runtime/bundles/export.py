@@ -24,8 +24,7 @@ from everstep.model.bundles import (
 )
 from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.records import KEPT, ArtifactRef
-from everstep.model.waits import SignalRow, WaitRow
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.bundles.new_file import NewFile
 from everstep.runtime.bundles.read_run import Checked, Reading, check_nothing_waits, family, unscheduled

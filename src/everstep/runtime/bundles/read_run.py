@@ -19,8 +19,8 @@ from everstep.errors import (
 )
 from everstep.graph.compile.plan import hash_of
 from everstep.model.commits import NO_LABELS
-from everstep.model.waits import SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import EventStore, HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import EventStore
 from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord, WaitFilter

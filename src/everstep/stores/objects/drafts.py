@@ -17,9 +17,18 @@ from everstep.model.commits import Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
-from everstep.model.waits import EVENT_KIND, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import (
+    EVENT_KIND,
+    HadEvent,
+    Sending,
+    SettledBy,
+    SignalRow,
+    WaitChange,
+    WaitRow,
+    WaitStatus,
+)
 from everstep.on_demand import on_demand
-from everstep.ports.events import EventRow, HadEvent, Wanted
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int

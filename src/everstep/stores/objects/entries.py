@@ -13,8 +13,7 @@ from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.acts import AuditRow
 from everstep.model.commits import Attribute, Tag
 from everstep.model.removal import Tombstone
-from everstep.model.waits import SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ import msgspec
 from everstep.errors import StateCorrupted
 from everstep.model.commits import Labels
 from everstep.model.enums import Status
-from everstep.model.waits import SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import HadEvent
+from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names

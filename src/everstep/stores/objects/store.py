@@ -16,9 +16,18 @@ from everstep.model.acts import AuditRow
 from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
-from everstep.model.waits import MOST_UNTAKEN, Sending, SettledBy, SignalRow, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import (
+    MOST_UNTAKEN,
+    HadEvent,
+    Sending,
+    SettledBy,
+    SignalRow,
+    WaitChange,
+    WaitRow,
+    WaitStatus,
+)
 from everstep.on_demand import on_demand
-from everstep.ports.events import EventRow, HadEvent, Wanted
+from everstep.ports.events import EventRow, Wanted
 from everstep.ports.health import Health
 from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.retention import TombstoneFilter

@@ -8,8 +8,8 @@ from datetime import datetime
 import apsw
 import msgspec
 
-from everstep.model.waits import SettledBy, WaitRow
-from everstep.ports.events import EventRow, HadEvent, Wanted
+from everstep.model.waits import HadEvent, SettledBy, WaitRow
+from everstep.ports.events import EventRow, Wanted
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.columns import wait_row
 from everstep.stores.sqlite.database import rows

@@ -32,6 +32,7 @@ from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import (
     EVENT_KIND,
     MOST_UNTAKEN,
+    HadEvent,
     Sending,
     SettledBy,
     SignalRow,
@@ -91,7 +92,7 @@ from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
     from everstep.ports.audit import AuditFilter
-    from everstep.ports.events import EventRow, HadEvent
+    from everstep.ports.events import EventRow
     from everstep.ports.health import Health
     from everstep.ports.labels import Search, SearchPage
     from everstep.ports.live import LiveRing

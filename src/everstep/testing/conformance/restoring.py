@@ -17,8 +17,8 @@ from everstep.model.commits import Labels, Tag
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, EventStore, HadEvent, fields_of, wanted_by
+from everstep.model.waits import HadEvent, SettledBy, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, EventStore, fields_of, wanted_by
 from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import (
     FENCED_BY,

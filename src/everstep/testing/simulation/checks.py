@@ -29,8 +29,8 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
 )
-from everstep.model.waits import EVENT_KIND, SettledBy, SignalRow, WaitRow, WaitStatus
-from everstep.ports.events import EventRow, EventStore, HadEvent
+from everstep.model.waits import EVENT_KIND, HadEvent, SettledBy, SignalRow, WaitRow, WaitStatus
+from everstep.ports.events import EventRow, EventStore
 from everstep.ports.labels import LabelStore
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids, System
