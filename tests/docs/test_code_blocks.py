@@ -227,7 +227,9 @@ def test_only_listed_pages_have_code_that_does_not_run() -> None:
 
 
 def test_blocks_have_a_known_kind() -> None:
-    known = re.compile(r"(python( no-run| file=\w+\.py)?|dot( file=\w+\.dot)?|console|sh|text|sql|mermaid)")
+    known = re.compile(
+        r"(python( no-run| file=\w+\.py)?|dot( file=\w+\.dot)?|console|sh|text|sql|toml|yaml|mermaid)"
+    )
     odd = [
         f"{page}:{b.line}: {b.language} {b.note}"
         for page, text in PAGES.items()

@@ -22,6 +22,7 @@ METRICS: dict[str, dict[str, Any]] = json.loads(
 HTTP = {
     "everstep_http_requests_total": {"kind": "counter", "labels": ["method", "route", "status"]},
     "everstep_http_request_seconds": {"kind": "histogram", "labels": ["route"]},
+    "everstep_tokens_stale": {"kind": "gauge", "labels": []},
 }
 KNOWN = {**METRICS, **HTTP}
 WORDS = {"by", "on", "and", "or", "unless", "without", "ignoring", "group_left", "bool", "offset"}

@@ -36,7 +36,7 @@ def returned_by(host: Host) -> dict[str, Any]:
         "failed": failed,
         "state": host.state("A1"),
         "part": host.state("A1/inner").part,
-        "runs": host.runs(),
+        "runs": host.runs(labels=True),
         "info": host.info("A1"),
         "waits": host.waits(),
         "history": host.history("A1"),

@@ -125,6 +125,15 @@ class Identity(msgspec.Struct, frozen=True):
 class Journal:
     """Buffers the steps of one run and puts them. At most one put is in flight."""
 
+    trace: DriveTrace | None = None
+    """The spans of this drive, if it is traced."""
+    noted: dict[str, str] | None = None
+    """What records say of the trace of the drive before."""
+    note: dict[str, str] | None = None
+    """What its records say of its trace: the first that this drive writes, and keyframes."""
+    noted_from = 0
+    """The sequence that this drive goes on from."""
+
     def __init__(
         self,
         services: Services,
@@ -149,14 +158,6 @@ class Journal:
         self.lease: Lease | None = None
         self.admission: Admission | None = None
         """What the run was given when it was admitted, if that was done here."""
-        self.trace: DriveTrace | None = None
-        """The spans of this drive, if it is traced."""
-        self.noted: dict[str, str] | None = None
-        """What records say of the trace of the drive before."""
-        self.note: dict[str, str] | None = None
-        """What its records say of its trace: the first that this drive writes, and keyframes."""
-        self.noted_from = 0
-        """The sequence that this drive goes on from."""
         self.act: Act | None = None
         """Who started, resumed or cancelled the run, until a record says so."""
         self.is_halted = False
@@ -189,19 +190,16 @@ class Journal:
         """True if anybody wants to know of its records."""
         self.endures = False
         """True if a commit is put again for as long as the store is out of reach."""
-        self.outbox = self._outbox() if self.writes else None
+        self.outbox: Outbox | None = None
         """Where commits wait if the store cannot take them, with `on_store_failure="best_effort"`."""
+        if self.writes and durability.on_store_failure == "best_effort":
+            self.outbox = Outbox(services, identity.run_id)
+        elif self.writes and services.store.capabilities.rationed and services.channels is None:
+            self.outbox = Outbox(services, identity.run_id, tolerates=StoreUnavailable)
         self.watchers: list[StepWatcher] = []
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
-
-    def _outbox(self) -> Outbox | None:
-        if self._durability.on_store_failure == "best_effort":
-            return Outbox(self._services, self.run_id)
-        if self._services.store.capabilities.rationed and self._services.channels is None:
-            return Outbox(self._services, self.run_id, tolerates=StoreUnavailable)
-        return None
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""

@@ -99,7 +99,8 @@ def audit_row(
 ) -> AuditRow | None:
     """Return a row that says who does something; none without a name, or without an audit log.
 
-    A run may be named by an address inside it; where it is named by a token, the row does not say so.
+    A run may be named by an address inside it; where it is named by a token, the row does not say so. Where
+    values are encrypted, a comment is kept only with what was done, where it is encrypted, too.
     """
     if not by.by or not (store or services.store).capabilities.audits:
         return None
@@ -112,7 +113,7 @@ def audit_row(
         run_id=run_id if isinstance(run_id, str) else None,
         about=about,
         how=by.how,
-        comment=by.comment,
+        comment="" if services.codecs.encrypts else by.comment,
     )
 
 

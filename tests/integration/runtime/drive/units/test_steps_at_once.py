@@ -306,7 +306,7 @@ def test_a_wait_is_opened_though_another_call_pauses_before_a_retry(host: Host) 
     @node(output="found", halts=True)
     async def agent(ctx: AsyncContext) -> list[Any]:
         flaky: Any = ctx.step("flaky", failing, retry=Retry(1, first="1h"))
-        return [*await asyncio.gather(flaky, ask(ctx))]
+        return list(await asyncio.gather(flaky, ask(ctx)))
 
     failed = asyncio.Event()
 
