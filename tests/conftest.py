@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
 import tempfile
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from everstep.runtime.services import Services
 from tests.servers.github import GithubServer, fresh_token, new_repository
 from tests.servers.postgres import PostgresServer, emptying, fresh_schema
 from tests.servers.running import NOT_HERE, shared
@@ -42,6 +46,21 @@ if not any(name.startswith("EVERSTEP_TEST_") for name in os.environ):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: nothing could be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_logs() -> Iterator[None]:
+    """Leave the log lines of this process as they were: a command that a test runs in it sets them up."""
+    root, hooks = logging.getLogger(), (sys.excepthook, threading.excepthook)
+    level, showing = root.level, warnings.showwarning
+    yield
+    Services.notes_at_work = False
+    if any(type(handler).__module__ == "everstep.logs" for handler in root.handlers):
+        root.handlers[:] = [one for one in root.handlers if type(one).__module__ != "everstep.logs"]
+        root.setLevel(level)
+        for name in ("everstep.worker", "everstep.access", "stdout", "stderr"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        warnings.showwarning, (sys.excepthook, threading.excepthook) = showing, hooks
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

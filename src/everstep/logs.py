@@ -1,7 +1,7 @@
 """Log lines that say which run, step, attempt and request they come from, as JSON or as text.
 
 `configure(format="json")` sets a program up. The formatters and the filter work in a configuration of your
-own, too; to load this module is what makes drives say where their code is at work.
+own, too; once there is one of them, drives say where their code is at work.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from everstep.errors import BadRequest
 from everstep.runtime.live.at_work import AT_WORK, REQUEST
 from everstep.runtime.live.log_text import without_secrets
 from everstep.runtime.services import Services
-
-Services.notes_at_work = True
 
 __all__ = [
     "FORMATS",
@@ -51,6 +49,10 @@ class PlaceFilter(logging.Filter):
     A handler of your own needs it only if its formatter runs on another thread, or uses `%(run)s`.
     """
 
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name)
+        Services.notes_at_work = True
+
     def filter(self, record: logging.LogRecord) -> bool:
         for name, value in _place(record).items():
             setattr(record, name, value)
@@ -59,6 +61,10 @@ class PlaceFilter(logging.Filter):
 
 class JsonFormatter(logging.Formatter):
     """Writes a record as a JSON object on one line, without tokens and what a name says is a secret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        Services.notes_at_work = True
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -80,6 +86,7 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        Services.notes_at_work = True
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name that logging calls
         known = [f"{name} {value}" for name, value in _place(record).items() if value]

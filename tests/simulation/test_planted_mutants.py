@@ -45,7 +45,7 @@ VERDICTS: dict[str, Found | Same] = {
     "everstep.stores.objects.lines Lines.look swapped arguments 2": Found(
         "deliveries", "raises AttributeError"
     ),
-    "everstep.runtime.drive.invoke call_here inverted condition 6": Found("deliveries", "no surprises"),
+    "everstep.runtime.reader RunReader.structure inverted condition 3": Found("deliveries", "verify"),
     "everstep.runtime.drive.node_threads NodeThreads.__init__ swapped statements 7": Same(
         "`_idle` and `_is_closed` are set to constants, one after the other; nothing reads them in between, "
         "as no other thread knows the object yet."
