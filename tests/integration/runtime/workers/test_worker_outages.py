@@ -354,7 +354,7 @@ def test_a_worker_waits_for_a_store_that_is_not_there_when_it_begins(
 
     asyncio.run(opened(make, None).close())
     assert tries == 3
-    assert capsys.readouterr().err.count("is not there yet") == 1
+    assert capsys.readouterr().err.count("asking again until it is there") == 1
     tries = -100
     with pytest.raises(StoreUnavailable):
         opened(make, timedelta())

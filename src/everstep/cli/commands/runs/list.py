@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,12 @@ from everstep.cli.args.options import (
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import STATUS_COLOURS, count, duration, moment, one_line, write_json
 from everstep.client.queries import RunsQuery, parameters_of
+from everstep.errors import StoreError
 from everstep.model.waits import WaitStatus
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep import Host
     from everstep.cli.view.labels import attributes_said, tags_said
     from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
     from everstep.client.views import WaitInfo
@@ -37,6 +40,8 @@ else:
     wait_json = on_demand("everstep.cli.view.waits:wait_json")
     waits_of = on_demand("everstep.cli.view.waits:waits_of")
     wire = on_demand("everstep.codec.wire:wire")
+
+log = logging.getLogger("everstep.cli")
 
 
 _ALONE = " (no live worker)"
@@ -68,7 +73,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
         left = [info.run_id for info in found if _is_due(info, waits)]
-        untaken = {one.run_id: one for one in host.fleet.untaken(*left)} if left else {}
+        untaken = _untaken(host, left) if left else {}
     if as_json:
         listed = [
             {**wire(info), **_waits_json(waits, info), "untaken": wire(untaken.get(info.run_id))}
@@ -123,6 +128,15 @@ def _is_due(info: RunInfo, waits: Mapping[str, Sequence[WaitInfo]]) -> bool:
         return False
     settled = any(wait.status is WaitStatus.SETTLED for wait in waits.get(info.run_id, ()))
     return info.status is Status.RUNNING or settled or (info.is_cancelling and not info.status.is_final)
+
+
+def _untaken(host: Host, run_ids: Sequence[str]) -> dict[str, Untaken]:
+    """Return which of these runs no worker takes; none for a key that may only read, as none tells the time."""
+    try:
+        return {one.run_id: one for one in host.fleet.untaken(*run_ids)}
+    except StoreError as error:
+        log.info("untaken runs unknown: %s", error.message)
+        return {}
 
 
 def _tell_untaken(untaken: Sequence[Untaken]) -> None:
