@@ -131,7 +131,7 @@ def _is_due(info: RunInfo, waits: Mapping[str, Sequence[WaitInfo]]) -> bool:
 
 
 def _untaken(host: Host, run_ids: Sequence[str]) -> dict[str, Untaken]:
-    """Return which of these runs no worker takes; none for a key that may only read, as none tells the time."""
+    """Return which of these runs no worker takes; none where a key may only read, and the time is unknown."""
     try:
         return {one.run_id: one for one in host.fleet.untaken(*run_ids)}
     except StoreError as error:
