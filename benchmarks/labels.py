@@ -56,20 +56,22 @@ def fill(execute: Callable[[str], object], first: int, last: int, series: str, s
 
 
 def label(execute: Callable[[str], object], first: int) -> None:
-    """Give runs labels from a number on."""
+    """Give runs labels from a number on, run after run, as admissions do."""
+    runs = f"runs WHERE run_key >= {first}"
     execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
-        SELECT run_key, 'customer', 's', '' || (run_key % 10000), NULL FROM runs WHERE run_key >= {first}""")
-    execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
+        SELECT run_key, 'customer', 's', '' || (run_key % 10000), CAST(NULL AS double precision) FROM {runs}
+        UNION ALL
         SELECT run_key, 'region', 's', substr('euusapaf', CAST(1 + 2 * (run_key % 4) AS integer), 2), NULL
-        FROM runs WHERE run_key >= {first}""")
-    execute(f"""INSERT INTO attributes (run_key, name, kind, text_value, number_value)
-        SELECT run_key, 'total', 'n', NULL, run_key % 1000 / 10.0 FROM runs WHERE run_key >= {first}""")
-    execute(
-        f"INSERT INTO tags SELECT run_key, 'vip', '' FROM runs WHERE run_key % 10 = 0 AND run_key >= {first}"
-    )
-    execute(f"""INSERT INTO tags
+        FROM {runs}
+        UNION ALL
+        SELECT run_key, 'total', 'n', NULL, run_key % 1000 / 10.0 FROM {runs}
+        ORDER BY 1""")
+    execute(f"""INSERT INTO tags (run_key, name, value)
+        SELECT run_key, 'vip', '' FROM {runs} AND run_key % 10 = 0
+        UNION ALL
         SELECT run_key, 'team', CASE WHEN run_key % 20 < 10 THEN 'blue' ELSE 'red' END
-        FROM runs WHERE run_key % 5 = 0 AND run_key >= {first}""")
+        FROM {runs} AND run_key % 5 = 0
+        ORDER BY 1""")
 
 
 def ask(url: str) -> None:
@@ -154,7 +156,7 @@ def on_postgres(url: str, sizes: list[int]) -> None:
             )
             label(db.execute, first[0])
             shares(size - done, space("runs") - before, space("tags", "attributes") - labels)
-            db.execute("ANALYZE")
+            db.execute("VACUUM ANALYZE")  # as the server does by itself, some minutes later
         done = size
         print(f"PostgreSQL, {size:,} runs")
         ask(url)

@@ -1,4 +1,4 @@
-"""What it costs to build, validate and report a flow, and to read it from its IR, by its size.
+"""What it costs to build, validate, report and draw a flow, and to read it from its IR, by its size.
 
     python benchmarks/validating.py [--sizes 200,2000,20000] [--shape all] [--json]
 
@@ -18,6 +18,7 @@ from everstep import END, Flow, Node, report, route, validate, wait
 from everstep.graph.author.node import Gate
 from everstep.graph.check.validate import Offers
 from everstep.graph.compile.leaves import Leaves
+from everstep.graph.draw.picture import picture_of
 
 HOST = Offers(
     frozenset({"checkpoint_store", "resume_scheduler", "resume_signal_source", "checkpoint_blob_store"}),
@@ -101,7 +102,7 @@ def effects(count: int) -> list[Any]:
     return nodes
 
 
-KINDS = ("build", "validate", "report", "read")
+KINDS = ("build", "validate", "report", "read", "draw")
 SHAPES = {shape.__name__: shape for shape in (chain, fan, gates, loops, nested, effects)}
 
 
@@ -127,6 +128,7 @@ def measure(shape: str, count: int) -> dict[str, Any]:
         "validate": best(lambda: validate(flow, HOST), times),
         "report": best(lambda: report(flow, HOST), times),
         "read": best(lambda: Flow.from_ir(ir, functions), times),
+        "draw": best(lambda: picture_of(flow.plan, all_open=True), times),
     }
     return {
         "shape": shape,

@@ -55,11 +55,11 @@ USED_BY_HOST = {
 """What the bodies need when they are called."""
 
 NEXT_EVENT = """
-async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
+async def _next_event(events: AsyncGenerator[Any, None]) -> Any:
     return await anext(events, None)
 
 
-async def _close(events: AsyncGenerator[Event, None]) -> None:
+async def _close(events: AsyncGenerator[Any, None]) -> None:
     await events.aclose()
 """
 ITERATED = """
@@ -171,6 +171,7 @@ def _call(function: Function) -> str:
     given = [one.arg for one in arguments.args if one.arg != "self"]
     given += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
     given += [f"{one.arg}={one.arg}" for one in arguments.kwonlyargs]
+    given += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
     return f"{function.name}({', '.join(given)})"
 
 
@@ -237,7 +238,7 @@ def _without(function: Function, name: str) -> Function:
 
 
 def _groups(host: Module) -> str:
-    names = Names({"TYPE_CHECKING": "typing"}, {"Lanes": "everstep.client.lanes"})
+    names = Names({"TYPE_CHECKING": "typing", "overload": "typing"}, {"Lanes": "everstep.client.lanes"})
     classes = []
     for group, cls, _ in host.groups():
         module = Module(CLIENT / "groups" / f"{group}.py")

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from tests.servers.postgres import PostgresServer, emptying, fresh_schema
 from tests.servers.running import NOT_HERE, shared
 from tests.servers.seaweed import SeaweedServer, key_in_the_environment
 from tests.servers.seaweed import fresh_prefix as fresh_part
-from tests.servers.valkey import ValkeyServer, fresh_prefix
+from tests.servers.valkey import ValkeyServer, prefixes
 
 MEMORY = Path("/dev/shm")
-ARCHITECTURE = Path(__file__).parent / "architecture"
+ARCHITECTURE = "tests/architecture/"
 
 # The first tier tries the same examples each time: it fails by a change, not by luck. Soaks try others.
 SLOW_MACHINE = [HealthCheck.too_slow]
@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The processes of a test run begin with a part each, and at the end take what is left from each other. In
     the middle of a part these tests would be spread over all processes, each of which would parse anew.
     """
-    items.sort(key=lambda item: ARCHITECTURE not in item.path.parents)
+    items.sort(key=lambda item: not item.nodeid.startswith(ARCHITECTURE))
 
 
 def pytest_collection_finish() -> None:
@@ -175,10 +175,17 @@ def redis_server(server_session: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def redis_prefixes(redis_server: str) -> Iterator[Callable[[], AbstractContextManager[str]]]:
+    """A call that makes a prefix which no other uses."""
+    with prefixes(redis_server) as fresh:
+        yield fresh
+
+
 @pytest.fixture
-def redis_url(redis_server: str) -> Iterator[str]:
+def redis_url(redis_prefixes: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
     """The URL of a prefix that only this test uses."""
-    with fresh_prefix(redis_server) as url:
+    with redis_prefixes() as url:
         yield url
 
 

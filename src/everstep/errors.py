@@ -31,6 +31,7 @@ EverstepError
 ├── InputMissing              node.input_never_came    a chosen node waits for a value that no node will write
 ├── RunCancelled              run.cancelled            the run was cancelled
 ├── RunHalted                 run.halted               the run waits for an answer
+├── RunPaused                 run.paused               the run, its flow or its group is paused
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
@@ -39,6 +40,8 @@ EverstepError
 ├── WaitNotFound              wait.not_found           no such wait
 ├── WaitSettled               wait.settled             the wait has its answer already
 │   └── AnswerTooLate         answer.too_late          an answer given after the wait's time was over
+├── VoteRefused               vote.refused             a vote on an approval by a name that may not decide it
+├── VotedAlready              vote.given               a second vote of one name
 ├── WaitClosed                wait.closed              its run no longer wants an answer
 ├── WaitTimeout               wait.timeout             no answer came in time
 ├── AnswerInvalid             answer.invalid           an answer of another shape than the wait asks for
@@ -63,6 +66,8 @@ EverstepError
 ├── Forbidden                 request.forbidden        a request that a web page elsewhere may have sent
 ├── NoSuchPath                request.no_such_path     nothing is served there
 ├── MethodNotAllowed          request.bad_method       something is served there, but not that way
+├── FlowNotLoaded             flow.not_loaded          no live worker has a flow whose code is asked for
+├── NoAnswer                  flow.no_answer           workers have it, and none answered in time
 ├── FlowNotFound              flow.not_found           no flow of that name is loaded here
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
 │   └── RunErased             run.erased               there was one, and it was removed
@@ -104,6 +109,8 @@ class EverstepError(Exception):
     http_status: ClassVar[int] = 500
     shows_cause: ClassVar[bool] = False
     """True if what a user's function raised stands behind it, and its traceback is kept."""
+    is_audited = False
+    """True once the audit log has the act that it came of: it has that once."""
 
     def __init__(self, message: str, *, fix: str = "", **details: object) -> None:
         super().__init__(message)
@@ -263,6 +270,12 @@ class RunHalted(EverstepError):
     http_status = 409
 
 
+class RunPaused(EverstepError):
+    code = "run.paused"
+    exit_code = 2
+    http_status = 409
+
+
 class RunAbandoned(EverstepError):
     code = "run.abandoned"
     http_status = 409
@@ -311,6 +324,18 @@ class WaitSettled(EverstepError):
 
 class AnswerTooLate(WaitSettled):
     code = "answer.too_late"
+
+
+class VoteRefused(EverstepError):
+    code = "vote.refused"
+    exit_code = 2
+    http_status = 403
+
+
+class VotedAlready(EverstepError):
+    code = "vote.given"
+    exit_code = 2
+    http_status = 409
 
 
 class WaitClosed(EverstepError):
@@ -452,6 +477,17 @@ class MethodNotAllowed(EverstepError):
     code = "request.bad_method"
     exit_code = 2
     http_status = 405
+
+
+class FlowNotLoaded(EverstepError):
+    code = "flow.not_loaded"
+    exit_code = 2
+    http_status = 409
+
+
+class NoAnswer(EverstepError):
+    code = "flow.no_answer"
+    http_status = 503
 
 
 class FlowNotFound(EverstepError):

@@ -215,7 +215,17 @@ def _place(record: logging.LogRecord) -> dict[str, Any]:
         "request_id": REQUEST.get() or None,
     }
     said = vars(record)
-    return {name: said.get(name) or place[name] for name in _PLACE}
+    return {name: _as_json(said.get(name)) or place[name] for name in _PLACE}
+
+
+def _as_json(said: object) -> str | int | None:
+    """Return what a program notes of a place itself, as text unless it is a number: no line is lost."""
+    if said is None or isinstance(said, int):
+        return said
+    try:
+        return without_secrets(str(said))
+    except Exception as error:
+        return f"<{type(said).__name__}: {error!r}>"
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -5,10 +5,41 @@ Every result is a frozen struct, but for `RunResult` and `RunState`, whose value
 """
 
 from everstep.client.audit import AuditInfo
-from everstep.client.checkpoint_steps import StepLogInfo
+from everstep.client.checkpoint_steps import CheckpointLine, CheckpointPage, StepLogInfo
 from everstep.client.diff import Diff, Moment, NodeChange
 from everstep.client.documents import as_json
 from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, GuardedInfo, RunGuards
+from everstep.client.looking.changes import Changes, RunChange
+from everstep.client.looking.comparison import (
+    ComparedRun,
+    Comparison,
+    CutValue,
+    FirstDifference,
+    NodeDifference,
+    ValueDifference,
+)
+from everstep.client.looking.cuts import CutChild, ValueCut
+from everstep.client.looking.drawing import FlowDrawing, RunDrawing
+from everstep.client.looking.edges import LoopRounds, RunEdges, TakenEdge
+from everstep.client.looking.shown_values import RawValue, RunValues
+from everstep.client.looking.store_info import FlowRules, StoreInfo
+from everstep.client.looking.timeline import (
+    TimeBucket,
+    TimeCommit,
+    TimeLane,
+    TimeLeftOut,
+    Timeline,
+    TimeMark,
+    TimeSegment,
+)
+from everstep.client.looking.visits import (
+    StepVisit,
+    VisitAttempt,
+    VisitError,
+    VisitRecord,
+    VisitUnit,
+    VisitWrite,
+)
 from everstep.client.projection import (
     ItemsInfo,
     NodeInfo,
@@ -23,6 +54,7 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
+    PauseInfo,
     PublishedEvent,
     RunInfo,
     RunPage,
@@ -41,10 +73,11 @@ from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values as ValueCodec
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
+from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode
 from everstep.model.acts import Act, AuditOutcome, Known
 from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
-from everstep.model.compat import Compat, Compatibility
+from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Driven, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
@@ -68,7 +101,7 @@ from everstep.model.records import (
     Written,
 )
 from everstep.model.removal import Removal
-from everstep.model.waits import SettledBy, WaitOpened, WaitStatus
+from everstep.model.waits import SettledBy, Vote, VotingInfo, WaitOpened, WaitStatus
 from everstep.ports.durability import HostDurability
 from everstep.ports.health import Finding, Level
 from everstep.ports.system import Clock
@@ -80,7 +113,13 @@ from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
 from everstep.runtime.operations.after_restore import AfterRestore
+from everstep.runtime.operations.asking.answers import FlowFinding, FlowFindings, FlowReport, FlowSegment
+from everstep.runtime.operations.bulk.flow import BulkProgress
+from everstep.runtime.operations.bulk.pages import BulkPreview, BulkSample
+from everstep.runtime.operations.bulk.verdict import BulkAct, BulkOutcome
 from everstep.runtime.operations.count import RunCount
+from everstep.runtime.operations.durations import Durations, FlowDurations, NodeDurations, Spread
+from everstep.runtime.operations.flows import FlowInfo
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -92,12 +131,14 @@ from everstep.runtime.retention.sweep import Swept
 from everstep.runtime.services import Drivable
 from everstep.runtime.travel.bisect import Divergence, Visited
 from everstep.runtime.travel.explain import Awaited, Explanation, Planned, Recorded
+from everstep.runtime.travel.fork import AgainNode, ForkPreview
 from everstep.runtime.travel.replay import Replay
 from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
     "AfterRestore",
+    "AgainNode",
     "ArtifactRef",
     "AuditInfo",
     "AuditOutcome",
@@ -106,17 +147,30 @@ __all__ = [
     "BreakerInfo",
     "BreakerState",
     "BudgetInfo",
+    "BulkAct",
+    "BulkOutcome",
+    "BulkPreview",
+    "BulkProgress",
+    "BulkSample",
     "BundledRun",
     "Change",
+    "Changes",
     "CheckpointInfo",
+    "CheckpointLine",
+    "CheckpointPage",
     "CheckpointRecord",
     "Clock",
     "Collected",
+    "ComparedRun",
+    "Comparison",
     "Compat",
+    "CompatGroup",
     "Compatibility",
     "Copied",
     "Counters",
     "Counts",
+    "CutChild",
+    "CutValue",
     "Delivery",
     "Diagnosis",
     "Diagnostic",
@@ -124,10 +178,14 @@ __all__ = [
     "Diff",
     "Divergence",
     "Drained",
+    "DrawnEdge",
+    "DrawnGroup",
+    "DrawnNode",
     "Drivable",
     "Driven",
     "DrivenInfo",
     "DurabilityReport",
+    "Durations",
     "Effects",
     "Erased",
     "ErrorInfo",
@@ -136,9 +194,20 @@ __all__ = [
     "Exported",
     "Fallback",
     "Finding",
+    "FirstDifference",
     "Flaw",
     "FlawKind",
+    "FlowCompat",
+    "FlowDrawing",
+    "FlowDurations",
+    "FlowFinding",
+    "FlowFindings",
     "FlowFrontier",
+    "FlowInfo",
+    "FlowReport",
+    "FlowRules",
+    "FlowSegment",
+    "ForkPreview",
     "FrontierEntry",
     "Guarded",
     "GuardedInfo",
@@ -151,19 +220,24 @@ __all__ = [
     "Ledger",
     "LeftOut",
     "Level",
+    "LoopRounds",
     "Mode",
     "Moment",
     "NodeChange",
+    "NodeDifference",
+    "NodeDurations",
     "NodeInfo",
     "NodeState",
     "OpenedState",
     "Pair",
     "Part",
+    "PauseInfo",
     "Planned",
     "Process",
     "Progress",
     "PublishedEvent",
     "QueuedTask",
+    "RawValue",
     "Recorded",
     "Rekeyed",
     "Removal",
@@ -173,7 +247,10 @@ __all__ = [
     "Replay",
     "Resumed",
     "RunAct",
+    "RunChange",
     "RunCount",
+    "RunDrawing",
+    "RunEdges",
     "RunError",
     "RunGuards",
     "RunInfo",
@@ -182,6 +259,7 @@ __all__ = [
     "RunResult",
     "RunState",
     "RunSummary",
+    "RunValues",
     "ScopeState",
     "Segment",
     "SentSignal",
@@ -189,17 +267,28 @@ __all__ = [
     "SettledBy",
     "SignalInfo",
     "Spared",
+    "Spread",
     "Stats",
     "Status",
     "StepLine",
     "StepLogInfo",
     "StepPage",
     "StepRecord",
+    "StepVisit",
+    "StoreInfo",
     "StoreUpgrade",
     "StreamAt",
     "Swept",
     "Taken",
+    "TakenEdge",
     "TakenInfo",
+    "TimeBucket",
+    "TimeCommit",
+    "TimeLane",
+    "TimeLeftOut",
+    "TimeMark",
+    "TimeSegment",
+    "Timeline",
     "Trigger",
     "UnitAt",
     "UnitFacts",
@@ -207,10 +296,19 @@ __all__ = [
     "Untaken",
     "UpgradeStep",
     "ValueCodec",
+    "ValueCut",
+    "ValueDifference",
     "ValueForm",
     "Values",
     "Verified",
+    "VisitAttempt",
+    "VisitError",
+    "VisitRecord",
+    "VisitUnit",
+    "VisitWrite",
     "Visited",
+    "Vote",
+    "VotingInfo",
     "WaitInfo",
     "WaitOpened",
     "WaitStatus",

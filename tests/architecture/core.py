@@ -21,12 +21,18 @@ ROOMS = (
 """What the core is made of, but for the rooms inside these that it does without:"""
 OUTSIDE = (
     *("runtime/bundles", "runtime/integrity", "runtime/retention", "runtime/travel"),
+    *("runtime/operations/asking", "runtime/operations/bulk"),
     "runtime/rekey.py",
     *("stores/postgres", "stores/redis", "stores/apart.py"),
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),
-    "client/exports",
+    *("client/exports", "client/looking"),
     *(f"client/groups/{name}.py" for name in ("debug", "retention", "storage", "transfer", "versions")),
-    *("client/diff.py", "client/documents.py"),
+    *(
+        "client/diff.py",
+        "client/documents.py",
+        "client/looking/comparison.py",
+        "client/looking/store_info.py",
+    ),
 )
 
 HELPERS = (

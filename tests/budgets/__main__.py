@@ -70,7 +70,7 @@ def _url(store: str, folder: Path, servers: ExitStack) -> str:
     if store == "postgres":
         return use(postgres.fresh_schema(use(shared(postgres.PostgresServer, folder))))
     if store == "redis":
-        return use(valkey.fresh_prefix(use(shared(valkey.ValkeyServer, folder))))
+        return use(use(valkey.prefixes(use(shared(valkey.ValkeyServer, folder))))())
     if store == "s3":
         url = use(shared(seaweed.SeaweedServer, folder))
         use(seaweed.key_in_the_environment())

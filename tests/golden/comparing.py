@@ -31,7 +31,10 @@ _CARETS = re.compile(r"\n[ ~^]*[~^]+ *(?=\n)")
 _SQLITE = re.compile(r"\bSQLite [0-9.]+")
 _CUT_TIME = re.compile(r"\.\.\.[^.]*tzinfo=")
 _SPAN = re.compile(r"\b(?<=due in )\d+[dhms]( \d+[hms])?|\b\d+(\.\d+)? (µs|ms|s|min|h)\b( \d\d s)?")
-_NUMBERS = {"pid", "seconds", "size", "write_ms", "slowest_ms", "skew_seconds", "took_seconds"}
+_NUMBERS = {
+    *("pid", "seconds", "size", "size_bytes", "write_ms", "slowest_ms", "skew_seconds", "took_seconds"),
+    *("p50", "p90", "p99", "max", "slowest"),
+}
 """Keys whose numbers differ each time: a stored time may be a byte shorter than another."""
 
 

@@ -41,6 +41,8 @@ def kind_of_store(request: pytest.FixtureRequest) -> str:
 def url(request: pytest.FixtureRequest, kind_of_store: str, tmp_path: Path) -> str:
     if kind_of_store in SERVERS:
         return str(request.getfixturevalue(f"{kind_of_store}_url"))
+    if kind_of_store == "folder":
+        return f"file://{tmp_path}/runs"
     return "memory:" if kind_of_store == "memory" else f"sqlite:///{tmp_path}/runs.db"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import redis
@@ -65,11 +65,17 @@ def _wheel(name: str) -> Path | None:
 
 
 @contextmanager
-def fresh_prefix(url: str) -> Iterator[str]:
+def prefixes(url: str) -> Iterator[Callable[[], AbstractContextManager[str]]]:
+    """Give a call that makes prefixes, all on one connection: to open one takes as long as a small test."""
+    with redis.Redis.from_url(url, socket_timeout=60) as client:
+        yield lambda: fresh_prefix(url, client)
+
+
+@contextmanager
+def fresh_prefix(url: str, client: redis.Redis) -> Iterator[str]:
     """Give the URL of a prefix that no other uses, and remove its keys in the end."""
     name = f"test-{os.getpid()}-{next(_numbers)}"
     yield f"{url}{'&' if '?' in url else '?'}prefix={name}"
-    with redis.Redis.from_url(url, socket_timeout=60) as client:
-        keys = list(client.scan_iter(f"{{{name}}}:*", count=10_000))
-        for first in range(0, len(keys), 10_000):
-            client.unlink(*keys[first : first + 10_000])
+    keys = list(client.scan_iter(f"{{{name}}}:*", count=10_000))
+    for first in range(0, len(keys), 10_000):
+        client.unlink(*keys[first : first + 10_000])

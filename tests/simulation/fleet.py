@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -18,7 +19,9 @@ from everstep.errors import (
     CheckpointPinned,
     FlowChanged,
     LeaseConflict,
+    RunEnded,
     RunNotFound,
+    RunPaused,
     StoreError,
     TokenInvalid,
     TokenUsed,
@@ -62,6 +65,8 @@ class Wish:
     is_pinned: bool = False
     removal: str | None = None
     """`erase` or `gc`, once it has ended."""
+    pauses: tuple[float, float] | None = None
+    """When it is paused, and let go on."""
 
     @property
     def fork_id(self) -> str:
@@ -79,11 +84,14 @@ class Script:
     """When a worker is told to stop; another has begun by then."""
     drains: float
     """When an operator drains what waits on a machine."""
+    holds: tuple[str, float, float] | None = None
+    """A flow that is paused as a whole: when, and until when."""
 
 
-def script(seed: int) -> Script:
+def script(seed: int, *, pauses: bool = False) -> Script:
     """Return what happens, as it follows from a seed."""
     chance = Random(seed)
+    pausing = Random(~seed)
     wishes = []
     for number in range(chance.randint(3, 6)):
         flow = chance.choice(list(OLD))
@@ -103,14 +111,23 @@ def script(seed: int) -> Script:
                 forks=then() if is_forked else None,
                 is_pinned=chance.random() < 0.2,
                 removal=chance.choice([None, None, "erase", "gc"]) if may_go else None,
+                pauses=_while(pausing, starts) if pauses and pausing.random() < 0.4 else None,
             )
         )
+    held = pausing.choice(list(OLD)) if pauses and pausing.random() < 0.4 else None
     return Script(
         tuple(wishes),
         deploys=round(chance.uniform(0, 6), 3) if chance.random() < 0.4 else None,
         replaces=round(chance.uniform(0, 6), 3) if chance.random() < 0.5 else None,
         drains=round(chance.uniform(0, 8), 3),
+        holds=None if held is None else (held, *_while(pausing, 0)),
     )
+
+
+def _while(chance: Random, starts: float) -> tuple[float, float]:
+    """Return from when until when something is paused."""
+    since = round(starts + 0.001 + chance.expovariate(0.5), 3)
+    return since, round(since + chance.uniform(0.5, 6), 3)
 
 
 def answer_to(run_id: str, node: str) -> int:
@@ -143,6 +160,10 @@ class Person:
                 yield wish.cancels, f"cancel {wish.run_id}", partial(visit.host.cancel, wish.run_id)
             if wish.forks is not None:
                 yield wish.forks, f"fork {wish.run_id}", partial(visit.fork, wish)
+            if wish.pauses is not None:
+                since, until = wish.pauses
+                yield since, f"pause {wish.run_id}", partial(visit.pause, wish.run_id)
+                yield until, f"unpause {wish.run_id}", partial(visit.unpause, wish.run_id)
             if wish.is_pinned:
                 yield wish.starts + 0.002, f"pin {wish.run_id}", partial(visit.pin, wish.run_id)
         if self._name == "users":
@@ -159,6 +180,10 @@ class Person:
             yield plan.replaces, "replace", partial(world.hire, "worker-4", another)
             yield plan.replaces + 0.001, "dismiss", partial(world.dismiss, "worker-2")
         yield plan.drains, "drain", visit.host.storage.drain
+        if plan.holds is not None:
+            flow, since, until = plan.holds
+            yield since, "hold", partial(visit.host.fleet.pause, flow=flow)
+            yield until, "let go", partial(visit.host.fleet.unpause, flow=flow)
 
 
 class Visit:
@@ -188,6 +213,22 @@ class Visit:
             return self.host.fork(wish.run_id, inputs={"x": wish.x + 50}, fork_id=wish.fork_id)
         except BadRequest:  # the reply was lost, or the life that made it
             return self.host.info(wish.fork_id)
+
+    def pause(self, run_id: str) -> int | None:
+        """Pause a run, and say how many nodes had been called a second later; none if it had ended."""
+        try:
+            self.host.fleet.pause(run_id)
+        except (BadRequest, RunEnded, RunNotFound):
+            return None
+        self.here.sleep(1.0)
+        return len(self.world.ledger.bodies)
+
+    def unpause(self, run_id: str) -> int:
+        """Let a run go on, and say how many nodes had been called until then."""
+        called: int = self._notes.setdefault(f"called {run_id}", len(self.world.ledger.bodies))
+        with suppress(RunNotFound):  # it has ended, and was removed
+            self.host.fleet.unpause(run_id)
+        return called
 
     def pin(self, run_id: str) -> RunInfo:
         return self.host.retention.pin(run_id)
@@ -245,7 +286,7 @@ class Visit:
                 self.host.resume(row.run_id, flow, at_once=True)
             else:
                 self.host.fleet.reopen(row.run_id, flow)
-        except (StoreError, LeaseConflict) as error:
+        except (StoreError, LeaseConflict, RunPaused) as error:
             self.world.ledger.tell(f"{self.here.process.tag} hears: {error}")
 
     def _remove(self, row: RunInfo, how: str) -> str:
@@ -308,6 +349,11 @@ class UsersTrial(FleetTrial):
         if notes.get(f"remove {run_id}") == "removed":
             yield Broken("result", f"run {run_id!r} was removed, and is there again.")
         status = kept[run_id].row.status
+        paused, until = notes.get(f"pause {run_id}"), notes.get(f"unpause {run_id}")
+        if paused is not None and until is not None and not world.ledger.taken:
+            for body in world.ledger.bodies[paused:until]:
+                if body.run_id == run_id:
+                    yield Broken("progress", f"{body.path} of {run_id!r} was called while it was paused.")
         if notes.get(f"cancel {run_id}") is Status.CANCELLED and status is not Status.CANCELLED:
             yield Broken("result", f"run {run_id!r} was cancelled, and is {status.value}.")
         if wish.cancels is None and status is not Status.COMPLETED:

@@ -29,13 +29,24 @@ def listens() -> Flow:
 
 
 def reads() -> Flow:
-    """Takes notes into a value, while effects and pauses come and go."""
+    """Takes notes into a value, while effects, pauses and durable calls come and go."""
+
+    def same(said: list[str]) -> list[str]:
+        return said
+
+    @node(output="four")
+    def muse(three: list[str], notes: list[str], ctx: Context) -> list[str]:
+        told: list[str] = ctx.step("tell", list, notes)
+        more: list[str] = ctx.step("more", list, [*notes, str(len(told))])
+        return more
+
     nodes = [
         effect("first", ["x", "notes"], "one", lambda x, notes: [x, *notes]),
         wait.timer("rest", duration=2, payload="one", output="rested"),
         effect("second", ["rested", "notes"], "two", lambda rested, notes: list(notes)),
         wait.timer("nap", duration=2, payload="two", output="napped"),
         effect("third", ["napped", "notes"], "three", lambda napped, notes: list(notes)),
+        muse,
     ]
     return flow("reads", [chain(*nodes)], "partial", inbox={"notes": append})
 

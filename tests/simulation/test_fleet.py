@@ -1,4 +1,4 @@
-"""Three workers, and users who start, answer, cancel, fork, reopen, pin and remove runs at random times.
+"""Three workers, and users who start, answer, pause, cancel, fork, reopen, pin and remove runs at any time.
 
 `EVERSTEP_SOAK=1` tries many more scripts, those that follow from `EVERSTEP_SEED`.
 """
@@ -28,7 +28,9 @@ from tests.simulation.fleet_flows import OLD, flow
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
-SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (10, 4)
+SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (6, 4)
+WORLDS = range(20 if IS_SOAK else 2)
+"""Seeds of worlds that are seen twice."""
 SKEWS = (0.0, 5.0, 3600.0)
 """By how many seconds the second machine is ahead of a store that is elsewhere."""
 KINDS: Mapping[str, list[Fault]] = {
@@ -44,9 +46,11 @@ def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Context, "marks", None)
 
 
-def trial(seed: int, store: str) -> UsersTrial:
+def trial(seed: int, store: str, *, pauses: bool = False) -> UsersTrial:
     is_remote = store == "remote"
-    return UsersTrial(script(seed), is_remote=is_remote, skew=SKEWS[seed % 3] if is_remote else 0.0)
+    return UsersTrial(
+        script(seed, pauses=pauses), is_remote=is_remote, skew=SKEWS[seed % 3] if is_remote else 0.0
+    )
 
 
 @pytest.mark.slow
@@ -55,7 +59,7 @@ def test_a_fleet_keeps_its_promises_whatever_its_users_do(store: str) -> None:
     tried: Counter[str] = Counter()
     with without_collector():
         for seed in range(SEED * 1_000_003, SEED * 1_000_003 + SCRIPTS):
-            explorer = Explorer(trial(seed, store), seed=seed, kinds=KINDS[store])
+            explorer = Explorer(trial(seed, store, pauses=True), seed=seed, kinds=KINDS[store])
             try:
                 check(explorer, explorer.whole)
                 for number in range(SCHEDULES):
@@ -65,6 +69,21 @@ def test_a_fleet_keeps_its_promises_whatever_its_users_do(store: str) -> None:
             tried += explorer.counts
     print(f"{tried.pop('schedules')} schedules of a fleet on a {store} store, with {dict(tried)}")
     assert len(tried) >= len(KINDS[store]) - 3  # what goes wrong is not always the same
+
+
+def test_nothing_of_a_paused_run_is_called_in_a_world_without_faults() -> None:
+    tried = 0
+    for seed in range(40 if IS_SOAK else 12):
+        paused = trial(seed, "remote" if seed % 2 else "local", pauses=True)
+        if all(wish.pauses is None for wish in script(seed, pauses=True).wishes):
+            continue
+        explorer = Explorer(paused, seed=seed, kinds=KINDS["local"])
+        try:
+            check(explorer, explorer.whole)
+            tried += 1
+        finally:
+            explorer.close()
+    assert tried >= 5
 
 
 def test_a_worker_that_is_told_to_stop_leaves_its_runs_to_others() -> None:
@@ -94,11 +113,11 @@ def digests(seeds: range) -> list[str]:
 
 
 def test_the_same_seed_is_the_same_world_twice() -> None:
-    assert digests(range(6)) == digests(range(6))
+    assert digests(WORLDS) == digests(WORLDS)
 
 
 def test_the_same_seed_is_the_same_world_in_processes_that_hash_differently() -> None:
-    code = "from tests.simulation.test_fleet import digests; print(*digests(range(6)))"
+    code = "from tests.simulation.test_fleet import WORLDS, digests; print(*digests(WORLDS))"
     told = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -110,7 +129,7 @@ def test_the_same_seed_is_the_same_world_in_processes_that_hash_differently() ->
         for hashed in ("1", "2")
     ]
     assert told[0] == told[1]
-    assert told[0].split() == digests(range(6))
+    assert told[0].split() == digests(WORLDS)
 
 
 # -- schedules that once went wrong -----------------------------------------------------------------------

@@ -30,7 +30,7 @@ from tests.unit.properties.worlds import answer_to, without
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
-CASES, SCHEDULES = (12_000, 8) if IS_SOAK else (24, 2)
+CASES, SCHEDULES = (12_000, 8) if IS_SOAK else (14, 2)
 RUNS = ("A", "B")
 SLOW_CLOCK = Fault.CLOCK_BACK
 """Left out of local stores: times on one machine go by its clock, and an hour of it costs seconds of ours."""

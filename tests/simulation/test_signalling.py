@@ -21,7 +21,7 @@ from tests.simulation.test_fleet import KINDS, SKEWS
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
-SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (10, 4)
+SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (6, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,20 @@ def test_nothing_is_found_where_nothing_is_planted(name: str) -> None:
             109001,
             ["worker-2.1 after body third 1: stall"],
             id="an effect was made again with signals that had come since",
+        ),
+        pytest.param(
+            11,
+            "local",
+            11,
+            ["worker-2.1 after body muse/$tell 1: crash"],
+            id="the first durable call of a node was made again with signals that had come since",
+        ),
+        pytest.param(
+            11,
+            "local",
+            11,
+            ["worker-2.1 after body muse/$more 1: crash"],
+            id="a later one was",
         ),
     ],
 )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated, Any, Protocol, cast
 
 from msgspec import Meta, Struct
 
 from everstep.client.queries import RunName
-from everstep.errors import ServiceMissing
-from everstep.model.acts import AuditOutcome, AuditRow, Known
+from everstep.errors import EverstepError, ServiceMissing
+from everstep.model.acts import Act, AuditOutcome, AuditRow, Known
 from everstep.model.durations import time_of
 from everstep.model.shapes import Count, Instant
 from everstep.ports.audit import AuditFilter
-from everstep.runtime.operations.acting import audit_store
+from everstep.runtime.operations.acting import CUTS, UNNAMED_ACTOR, audit_store, note_refused
 from everstep.runtime.services import Services
 
 When = str | datetime
@@ -58,6 +60,57 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern="^([0-9]{1,18})$")] | None,
         Meta(description="The first ones behind the act with this number, not the newest."),
     ] = None
+
+
+def check_times(asked: Mapping[str, Any], now: datetime) -> None:
+    """Raise if a listing of acts asks for a time that is none."""
+    for name in ("since", "until"):
+        if asked.get(name) is not None:
+            time_of(asked[name], now, name)
+
+
+class Hosts(Protocol):
+    """A host, as far as it is asked here."""
+
+    _services: Services
+
+
+@contextmanager
+def cutting(cuts: Callable[[str], str]) -> Iterator[None]:
+    """Have this cut tokens out of all that comes into the audit log meanwhile."""
+    before = CUTS.set(cuts)
+    try:
+        yield
+    finally:
+        CUTS.reset(before)
+
+
+def note_unnamed(host: Hosts) -> None:
+    """Have a host keep rows of acts without a name where `unnamed` says what to call who does them."""
+    host._services.notes_unnamed = True
+
+
+@contextmanager
+def unnamed(word: str) -> Iterator[None]:
+    """Have the audit log call this who acts meanwhile and says no name; empty if such acts have no row."""
+    before = UNNAMED_ACTOR.set(word)
+    try:
+        yield
+    finally:
+        UNNAMED_ACTOR.reset(before)
+
+
+async def wait_of_token(host: Hosts, token: str) -> tuple[str, str]:
+    """Return the run and the id of the wait that a token belongs to, also once it has answered."""
+    row = await host._services.tokens.wait_of(token)
+    return row.run_id, row.wait_id
+
+
+async def note_refusal(
+    host: Hosts, act: str, by: Act, error: EverstepError, *, run_id: str | None, about: str
+) -> None:
+    """Keep in the audit log that an act was refused before it began, such as for want of the role."""
+    await note_refused(host._services, act, by, error, run_id, about)
 
 
 async def read_audit(

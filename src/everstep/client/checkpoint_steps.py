@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from everstep.runtime.live.step_logs import LoggedText
 
 
+MOST_NODES = 20
+"""How many steps of a checkpoint are named in a list."""
+
+
 class ValueReader(Protocol):
     """Reads what records name."""
 
@@ -190,6 +194,52 @@ class RecordInfo(Struct, frozen=True, kw_only=True):
             digest=record.digest,
             steps=[StepInfo.of(step, values) for step in record.steps],
         )
+
+
+class CheckpointLine(Struct, frozen=True, kw_only=True):
+    """One line of a list of checkpoints, without values."""
+
+    sequence: Count
+    checkpoint_id: str
+    run_id: str
+    """The run it lies in: of a fork's shared part, the run it was forked from."""
+    trigger: Trigger
+    created_at: Instant
+    status: Status
+    keyframe: bool
+    steps: Count
+    """How many steps it holds."""
+    nodes: list[str]
+    """The addresses of the first of them."""
+    digest: str
+    act: Act | None
+
+    @classmethod
+    def of(cls, record: CheckpointRecord) -> CheckpointLine:
+        """Describe a record."""
+        steps = [step for step in record.steps if step.path[0] != "@"]
+        return cls(
+            sequence=record.sequence,
+            checkpoint_id=record.checkpoint_id,
+            run_id=record.run_id,
+            trigger=record.trigger,
+            created_at=record.created_at,
+            status=record.status,
+            keyframe=record.keyframe,
+            steps=len(steps),
+            nodes=[name_of(step) for step in steps[:MOST_NODES]],
+            digest=record.digest,
+            act=record.act,
+        )
+
+
+class CheckpointPage(Struct, frozen=True, kw_only=True):
+    """Some checkpoints of a run."""
+
+    run_id: str
+    checkpoints: list[CheckpointLine]
+    next: Count | None
+    """The checkpoint to go on from; none if there are no more."""
 
 
 def _task(task: QueuedTask, values: ValueReader) -> TaskInfo:

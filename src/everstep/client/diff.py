@@ -38,6 +38,11 @@ class Moment(msgspec.Struct, frozen=True):
     part: Annotated[Part | None, HIDDEN] = None
     """What is compared of it; none for all."""
 
+    @classmethod
+    def of(cls, state: RunState) -> Moment:
+        """Describe where a run stands."""
+        return cls(state.run_id, state.sequence, state.status, state.error, state.part)
+
     @shown
     def path(self) -> str | UnsetType:
         """The path of that part; left out for all of the run."""
@@ -71,32 +76,46 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 def compare_states(before: RunState, after: RunState, values: Values) -> Diff:
     """Return what differs between two states; a value is read only if its digest differs."""
     return Diff(
-        before=_moment(before),
-        after=_moment(after),
-        values=tuple(_values(before, after, values)),
-        nodes=tuple(_nodes(before, after)),
+        before=Moment.of(before),
+        after=Moment.of(after),
+        values=tuple(change for _, change in value_changes(before, after, values)),
+        nodes=tuple(node_changes(before, after)),
     )
-
-
-def _moment(state: RunState) -> Moment:
-    return Moment(state.run_id, state.sequence, state.status, state.error, state.part)
 
 
 def _spelled(error: ErrorInfo | None) -> tuple[str, str, str] | None:
     return None if error is None else (error.type, error.code, error.message)
 
 
-def _values(before: RunState, after: RunState, values: Values) -> Iterator[Change]:
+def differing(before: RunState, after: RunState) -> dict[str, tuple[str | None, str | None]]:
+    """Return the values that differ, by the name they are compared under, as each side calls them.
+
+    None of them is read: digests tell. One that a side does not have is none there.
+    """
     old, new = before.digests, after.digests
     was, became = _names(before), _names(after)
-    for name in dict.fromkeys([*was, *became]):
-        if name not in became:
-            yield Change(name, "removed", _read(before, was[name]), None)
-        elif name not in was:
-            yield Change(name, "added", None, _read(after, became[name]))
-        elif old.get(was[name]) != new.get(became[name]):
-            one, other = _read(before, was[name]), _read(after, became[name])
-            yield from compare(values, name, one, other).changes
+    names = dict.fromkeys([*was, *became])
+    return {
+        name: (was.get(name), became.get(name))
+        for name in names
+        if name not in was or name not in became or old.get(was[name]) != new.get(became[name])
+    }
+
+
+def value_changes(
+    before: RunState, after: RunState, values: Values, *, largest: int | None = None
+) -> Iterator[tuple[str, Change]]:
+    """Yield what differs, value by value, each read when its turn comes; those that are larger are not."""
+    for name, (was, became) in differing(before, after).items():
+        one = None if was is None else _read(before, was, largest)
+        other = None if became is None else _read(after, became, largest)
+        if became is None:
+            yield name, Change(name, "removed", one, None)
+        elif was is None:
+            yield name, Change(name, "added", None, other)
+        else:
+            for change in compare(values, name, one, other).changes:
+                yield name, change
 
 
 def _names(state: RunState) -> dict[str, str]:
@@ -129,16 +148,19 @@ def _from(part: Part | None, name: str) -> str:
     return name[len(part.base) :].removeprefix("/") if part.has_inside(name) else name.rpartition("/")[2]
 
 
-def _read(state: RunState, name: str) -> object:
+def _read(state: RunState, name: str, largest: int | None) -> object:
     if name not in state:
         return Unreadable("it was not kept")
+    if largest is not None and (size := state.size_of(name)) > largest:
+        return Unreadable(f"it has {size:,} bytes, which is too much to be compared here")
     try:
         return state[name]
     except Exception as error:  # whatever is wrong with one value, the others can be compared
         return Unreadable(error)
 
 
-def _nodes(before: RunState, after: RunState) -> Iterator[NodeChange]:
+def node_changes(before: RunState, after: RunState) -> Iterator[NodeChange]:
+    """Yield the nodes that were visited more often, or stand elsewhere."""
     old, new = before.nodes, after.nodes
     there, here = _by_last_visit(old, before.part, "."), _by_last_visit(new, after.part, ".")
     for path in dict.fromkeys([*there, *here]):

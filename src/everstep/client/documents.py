@@ -23,7 +23,6 @@ from everstep.errors import ValueUnreadable
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
 from everstep.model.address import Part
-from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, IdempotencyState
 from everstep.model.shapes import Count, Instant, Value
@@ -204,35 +203,6 @@ class Spooled(Struct, frozen=True, kw_only=True):
         return cls(spooled=found, spool_problem=None)
 
 
-class CompatGroup(Compat, frozen=True, kw_only=True):
-    """Runs of one version that can, or cannot, go on in the same way."""
-
-    flow_version: str
-    runs: list[str]
-
-
-class CompatDocument(Struct, frozen=True, kw_only=True):
-    """Which unfinished runs can go on with a flow."""
-
-    flow: str
-    version: str
-    runs: dict[str, int]
-    """How many, by verdict."""
-    groups: list[CompatGroup]
-
-    @classmethod
-    def of(cls, flow: str, version: str, groups: Mapping[tuple[str, Compat], list[str]]) -> CompatDocument:
-        """Describe groups of runs, by the version that they began with and what is told of them."""
-        counts = {verdict.value: 0 for verdict in Compatibility}
-        for (_, told), runs in groups.items():
-            counts[told.verdict.value] += len(runs)
-        listed = [
-            CompatGroup(**asdict(told), flow_version=began, runs=found)
-            for (began, told), found in groups.items()
-        ]
-        return cls(flow=flow, version=version, runs=counts, groups=listed)
-
-
 class RunDocument(Struct, frozen=True, kw_only=True):
     """What a run came to, as the command that drove it shows it."""
 
@@ -244,6 +214,8 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     steps: Count
     waits: Value
     spooled: Count
+    paused: bool = False
+    """True if it was let go of because it, its flow or its group is paused."""
     fallback: Fallback | None
     run_folder: Path | UnsetType = UNSET
 
@@ -259,6 +231,7 @@ class RunDocument(Struct, frozen=True, kw_only=True):
             steps=result.steps,
             waits=[wire(wait) for wait in result.waits],
             spooled=result.spooled,
+            paused=result.is_paused,
             fallback=result.fallback,
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import msgspec
 
 from everstep.client.moved import with_moved_calls
-from everstep.client.parts import CallGroup, Parts, check_limit, check_number
+from everstep.client.parts import CallGroup, Parts, check_asked, check_limit, check_number
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
     CheckpointInfo,
@@ -60,6 +60,7 @@ from everstep.registry import (
 from everstep.runtime.after_run import Afterwards, retaining_store
 from everstep.runtime.inputs import Given
 from everstep.runtime.outage.spool import Spool
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Bundle, Drivable, Services
 from everstep.runtime.system import RealSystem
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from everstep.client.groups.transfer import TransferCalls
     from everstep.client.groups.versions import VersionCalls
     from everstep.client.groups.waiting import WaitingCalls
+    from everstep.client.looking.changes import Changes, Watch
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
     from everstep.client.tracing import tracer_of
@@ -102,6 +104,7 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.worker import Stats, Worker
 else:
     resume_with_fallback = on_demand("everstep.runtime.integrity.fallback:resume_with_fallback")
+    Watch = on_demand("everstep.client.looking.changes:Watch")
     Collector = on_demand("everstep.runtime.retention.collect:Collector")
     explain = on_demand("everstep.runtime.travel.explain:explain")
     Edits = on_demand("everstep.runtime.travel.fork:Edits")
@@ -243,6 +246,10 @@ class AsyncHost:
     def _tailing(self) -> Tailing:
         return Tailing(self._services, self._runs.reader)
 
+    @cached_property
+    def _watch(self) -> Watch:
+        return Watch(self._parts)
+
     @property
     def _answers(self) -> Answers:
         return Answers(self._services, self._runs.keeper)
@@ -331,7 +338,11 @@ class AsyncHost:
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
         doing = self._runs.run(flow, given, run_id, wait=wait)
-        outcome = await (doing if act is None else self._parts.audited("run", act, doing, run_id))
+        outcome = await (
+            self._parts.audited("run", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
         return self._parts.result(outcome)
 
     async def stream(
@@ -399,7 +410,11 @@ class AsyncHost:
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
         doing = self._runs.start(flow, given, run_id)
-        row = await (doing if act is None else self._parts.audited("start", act, doing, run_id))
+        row = await (
+            self._parts.audited("start", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
         return self._parts.info(row)
 
     async def resume(
@@ -425,7 +440,11 @@ class AsyncHost:
         act = act_of(by, comment)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
         doing = self._go_on(run_id, partial(go_on, wait=wait, is_patient=not at_once, act=act), flow, start)
-        outcome = await (doing if act is None else self._parts.audited("resume", act, doing, run_id))
+        outcome = await (
+            self._parts.audited("resume", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
         return self._parts.result(outcome)
 
     async def _go_on(
@@ -446,11 +465,13 @@ class AsyncHost:
         per_flow: Mapping[str, int] | None = None,
         grace: Span = GRACE,
         gc_every: Span | None = None,
+        audit_older_than: Span | None = None,
     ) -> Worker:
         """Return a worker for these flows; `await worker.run()` works until `worker.stop()`.
 
         With `gc_every` it cleans up as often as that, as `host.retention.gc(flows=flows)` does: of all
-        workers that are told to, the longest serving one alone.
+        workers that are told to, the longest serving one alone. Rows of the audit log go with that, if it is
+        said how old they are then: `audit_older_than="365d"`.
         """
         flows = list(flows)
         how: dict[str, Any] = {"concurrency": concurrency, "per_flow": per_flow, "grace": grace}
@@ -459,7 +480,14 @@ class AsyncHost:
             if every <= timedelta():
                 raise BadRequest(f"gc_every is {gc_every!r}.", fix='Give a span such as "1h".')
             retaining_store(self._services)
-            how["cleaning"] = Cleaning(self._services, every, partial(self.retention.gc, flows=flows))
+            age = None if audit_older_than is None else span_of(audit_older_than, "audit_older_than")
+            clean = partial(self.retention.gc, flows=flows, audit_older_than=age)
+            how["cleaning"] = Cleaning(self._services, every, clean)
+        elif audit_older_than is not None:
+            raise BadRequest(
+                "audit_older_than is given, and this worker does not clean up.",
+                fix='Say how often: gc_every="1h".',
+            )
         return Worker(self._services, self._runs, flows, **how)
 
     async def work(
@@ -505,6 +533,26 @@ class AsyncHost:
                 if part is None or event.kind == "gap" or part.holds(event.node, event.visit):
                     yield event
 
+    async def changes(
+        self, run_ids: str | Iterable[str] = (), *, after: str | None = None, live: bool = True
+    ) -> AsyncGenerator[Changes, None]:
+        """Yield which runs of the store change, in any process, at most four times a second.
+
+        Of all runs, or of those that are named. The first message says that from now on nothing is missed;
+        `after` is the id of one to go on from. Only ids, sequences and statuses are told. Of all runs these
+        are seen to change: those that are driven, the 200 newest, and the 200 newest that wait. Without
+        `live`, one message with all that has changed since `after`.
+        """
+        named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
+        rows = [await self._runs.reader.row((await in_run(self._runs.reader, one))[0]) for one in named]
+        wanted = [row.run_id for row in rows]
+        if not live:
+            yield await self._watch.look(wanted, after)
+            return
+        async with aclosing(self._watch.follow(wanted, after)) as told:
+            async for one in told:
+                yield one
+
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
 
@@ -530,6 +578,8 @@ class AsyncHost:
         A17/rag, the waits of steps in it.
         """
         check_limit(limit)
+        if (flow, kind, after) != (None, None, None):
+            check_asked(flow=flow, kind=kind, after=after)
         part = None
         if run_id is not None:
             run_id, part = await in_run(self._runs.reader, run_id)
@@ -591,7 +641,13 @@ class AsyncHost:
         """
         act = act_of(by, comment)
         doing = self._answers.answer(token_or_id, answer, act)
-        return self._parts.wait(await (doing if act is None else self._parts.audited("answer", act, doing)))
+        return self._parts.wait(
+            await (
+                self._parts.audited("answer", act, doing)
+                if act is not None or self._services.notes_unnamed
+                else doing
+            )
+        )
 
     @overload
     async def send(
@@ -658,12 +714,16 @@ class AsyncHost:
             said = Said(run_id, name, value, id, act)
             turn = Turns(self._services, self._runs).take(said, drive, inputs)
             return self._parts.result(
-                await (turn if act is None else self._parts.audited("send", act, turn, run_id, name))
+                await (
+                    self._parts.audited("send", act, turn, run_id, name)
+                    if act is not None or self._services.notes_unnamed
+                    else turn
+                )
             )
         if inputs is not None:
             raise BadRequest("inputs start a run that is driven.", fix="Give its flow: drive=flow.")
         doing = self._inboxes.send(run_id, name, value, signal_id=id, act=act)
-        if act is not None:
+        if act is not None or self._services.notes_unnamed:
             doing = self._parts.audited("send", act, doing, run_id, name)
         signal_id, is_new = await doing
         return SentSignal(run_id=run_id, name=name, id=signal_id, is_new=is_new)
@@ -687,7 +747,9 @@ class AsyncHost:
         how: dict[str, Any] = {"event_id": id, "keep": keep, "act": act}
         doing = publish(self._services, self._runs.keeper, name, value, **how)
         event_id, settled = await (
-            doing if act is None else self._parts.audited("publish", act, doing, about=name)
+            self._parts.audited("publish", act, doing, about=name)
+            if act is not None or self._services.notes_unnamed
+            else doing
         )
         return PublishedEvent(name=name, id=event_id, settled=settled)
 
@@ -729,7 +791,11 @@ class AsyncHost:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         act = act_of(by, comment)
         doing = self._runs.cancel(run_id, act)
-        return await (doing if act is None else self._parts.audited("cancel", act, doing, run_id))
+        return await (
+            self._parts.audited("cancel", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
 
     async def history(
         self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None
@@ -820,6 +886,7 @@ class AsyncHost:
         status: Status | str | None = None,
         parent: str | None = None,
         needs_repair: bool = False,
+        paused: bool = False,
         pinned: bool = False,
         tag: str | Iterable[str] = (),
         attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
@@ -829,13 +896,14 @@ class AsyncHost:
     ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
-        With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
-        that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
+        With `needs_repair`, those that workers leave alone because they are damaged; with `paused`, those
+        that are paused, each by itself; with `pinned`, those that retention leaves alone. With `where`, those
+        that a query asks for, and that the others leave:
         `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
-        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
-        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
-        none.
+        have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
+        changed if the query asks for `changed`. A call looks at 5,000 runs at most, so a page may have fewer
+        than `limit`: it goes on with `before=page.next` unless that is none.
         """
         check_limit(limit)
         try:
@@ -843,25 +911,31 @@ class AsyncHost:
         except ValueError:
             known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
             raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
+        for name in filter(None, (parent, before)):
+            check_run_id(name)
+        if flow is not None:
+            check_asked(flow=flow)
         narrowed = RunFilter(
             flow_id=flow,
             status=wanted,
             parent_run_id=parent,
             needs_repair=needs_repair,
+            paused=paused,
             pinned=pinned,
             limit=limit,
             before=before,
         )
         if where is not None or tag or attribute:
             query = query_of(where, tag, attribute, self._services.time.now())
-            rows, following = await find(self._services, self._runs.reader, narrowed, query)
+            rows, following, changed = await find(self._services, self._runs.reader, narrowed, query)
         else:
+            changed = {}
             rows = await self._services.store.list(narrowed)
             following = rows[-1].run_id if len(rows) == limit else None
         infos = (
-            await self._parts.infos(rows)
+            await self._parts.infos(rows, changed)
             if labels or tag or attribute
-            else [self._parts.info(row) for row in rows]
+            else [self._parts.info(row, changed_at=changed.get(row.run_id)) for row in rows]
         )
         return RunPage(infos, following)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -23,10 +24,12 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.codec.notes import look_at_wait
+    from everstep.graph.labels import check_kept
     from everstep.model.acts import Act
     from everstep.runtime.operations.acting import audited
     from everstep.runtime.operations.labels import labels_of_runs
 else:
+    check_kept = on_demand("everstep.graph.labels:check_kept")
     audited = on_demand("everstep.runtime.operations.acting:audited")
     labels_of_runs = on_demand("everstep.runtime.operations.labels:labels_of_runs")
     look_at_wait = on_demand("everstep.codec.notes:look_at_wait")
@@ -47,27 +50,33 @@ class Parts(Struct, frozen=True):
     retention: Retention
     """What the host was given, for runs whose flows say nothing."""
 
-    def info(self, row: RunRow, labels: Labels | None = None) -> RunInfo:
-        """Return what callers see of a run's row, and of its labels if they were read."""
-        lease, services = row.lease, self.services
-        now, here = services.clock.now(), services.processes.me()
-        is_driven = (
-            lease is not None and seconds_left(lease, now=now, here=here, uptime=uptime(services.clock)) > 0
-        )
-        if is_driven and lease is not None and lease.process is not None:
-            is_driven = not services.processes.is_gone(lease.process)
-        return RunInfo.of(row, is_driven=is_driven, labels=labels)
+    def info(self, row: RunRow, labels: Labels | None = None, changed_at: datetime | None = None) -> RunInfo:
+        """Return what callers see of a run's row, and of what else was read."""
+        return RunInfo.of(row, is_driven=self.is_driven(row), labels=labels, changed_at=changed_at)
 
-    async def infos(self, rows: Sequence[RunRow]) -> list[RunInfo]:
-        """Return what callers see of runs, with their labels."""
+    def is_driven(self, row: RunRow) -> bool:
+        """Say whether the lease of a run holds, and its owner lives as far as this machine can tell."""
+        lease, services = row.lease, self.services
+        if lease is None:
+            return False
+        now, here = services.clock.now(), services.processes.me()
+        if seconds_left(lease, now=now, here=here, uptime=uptime(services.clock)) <= 0:
+            return False
+        return lease.process is None or not services.processes.is_gone(lease.process)
+
+    async def infos(
+        self, rows: Sequence[RunRow], changed: Mapping[str, datetime] | None = None
+    ) -> list[RunInfo]:
+        """Return what callers see of runs, with their labels, and when they changed, if that was read."""
         labels = await labels_of_runs(self.services, rows)
-        return [self.info(row, labels.get(row.run_id, NO_LABELS)) for row in rows]
+        at = changed or {}
+        return [self.info(row, labels.get(row.run_id, NO_LABELS), at.get(row.run_id)) for row in rows]
 
     async def audited(
         self, act: str, by: Act | None, doing: Awaitable[T], run_id: str | None = None, about: str = ""
     ) -> T:
-        """Do something, with a row in the audit log if a name is given; also of what is refused."""
-        if by is None:
+        """Do something, with a row in the audit log if it is known who does; also of what is refused."""
+        if by is None and not self.services.notes_unnamed:
             return await doing
         return await audited(self.services, act, by, doing, run_id, about)
 
@@ -104,6 +113,12 @@ def check_number(after: int) -> None:
     """Raise unless a listing may go on after this number."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 1 << 63:
         raise BadRequest(f"after is {after!r:.60}.", fix="Give the number of the last one, or 0.")
+
+
+def check_asked(**texts: object) -> None:
+    """Raise if a listing is asked for what no store keeps, and none can look for."""
+    for name, text in texts.items():
+        check_kept(text, name)
 
 
 def check_limit(limit: int) -> None:

@@ -412,6 +412,8 @@ class RunNodes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeInfo]
     acts: list[RunAct]
     guards: RunGuards
+    left_out: Count = 0
+    """Checkpoints before those that were read: of them it is only known how often nodes were visited."""
 
 
 class StepLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -579,7 +581,7 @@ class Projection:
         if self.cursor == 0 and record.keyframe and record.state is not None:
             self._begin(record.state.nodes, record.state.opened, record.steps)
         if record.trigger is Trigger.MIGRATION:
-            for old, new in _moves(record):
+            for old, new in moves_of(record):
                 self._lines = _under_new_names(self._lines, old, new)
                 if new is not None:
                     self.under_way = _renamed(self.under_way, old, new)
@@ -709,13 +711,13 @@ def fold(records: Iterable[CheckpointRecord], others: Iterable[str]) -> list[Nod
 _MOVED = re.compile(r"(rename|drop)_node\('([^']+)'(?:, '([^']+)')?\)")
 
 
-def _moves(record: CheckpointRecord) -> list[tuple[str, str | None]]:
+def moves_of(record: CheckpointRecord) -> list[tuple[str, str | None]]:
     """Return what nodes are called in the flow that a run goes over to; none for one that was dropped."""
     rules = (record.metadata or {}).get("migrations", ())
     return [(found[2], found[3]) for rule in rules if (found := _MOVED.fullmatch(rule))]
 
 
-def _moved(path: str, old: str, new: str) -> str:
+def moved_path(path: str, old: str, new: str) -> str:
     """Return the path of a step of a renamed node, or inside it, under the new name."""
     parts = path.split("/")
     depth = old.count("/")
@@ -727,7 +729,7 @@ def _moved(path: str, old: str, new: str) -> str:
 
 
 def _renamed(visits: dict[tuple[str, int], Visit], old: str, new: str) -> dict[tuple[str, int], Visit]:
-    return {(_moved(path, old, new), number): visit for (path, number), visit in visits.items()}
+    return {(moved_path(path, old, new), number): visit for (path, number), visit in visits.items()}
 
 
 def _under_new_names(lines: dict[str, NodeLine], old: str, new: str | None) -> dict[str, NodeLine]:
@@ -736,7 +738,7 @@ def _under_new_names(lines: dict[str, NodeLine], old: str, new: str | None) -> d
     for name, line in lines.items():
         if name == old or name.startswith(f"{old}/"):
             if new is not None:
-                line.name = _moved(name, old, new)
+                line.name = moved_path(name, old, new)
             elif line.status not in (Status.COMPLETED, Status.FAILED):
                 line.status = Status.CANCELLED
         moved[line.name] = line

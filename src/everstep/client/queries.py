@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo, fields
@@ -16,6 +28,8 @@ from everstep.runtime.run_ids import RUN_ID as RUN_IDS
 if TYPE_CHECKING:
     from everstep.engine.query.text import field_of, read_query
     from everstep.engine.query.tree import comparisons_of
+    from everstep.ports.labels import LabelStore
+    from everstep.runtime.services import Services
 else:
     field_of = on_demand("everstep.engine.query.text:field_of")
     read_query = on_demand("everstep.engine.query.text:read_query")
@@ -36,6 +50,7 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     status: Annotated[RunStatus | None, Meta(description="Only with this status.")] = None
     parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None
     needs_repair: Annotated[bool, Meta(description="Only damaged runs, which workers leave alone.")] = False
+    paused: Annotated[bool, Meta(description="Only runs that are paused, each by itself.")] = False
     pinned: Annotated[bool, Meta(description="Only runs that are pinned.")] = False
     tag: Annotated[tuple[str, ...], Meta(description="Only with this tag, as NAME or NAME=VALUE.")] = ()
     attribute: Annotated[
@@ -46,12 +61,57 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
 
 
+class BulkOptions(TypedDict, total=False):
+    """What `host.fleet.bulk` takes besides the act and the query, for checkers and editors."""
+
+    at_most: int | None
+    """Stop after so many runs."""
+    per_second: float | None
+    """Act on no more runs a second."""
+    sample: int
+    """Runs that a dry run shows."""
+    flows: Iterable[str] | None
+    """Only runs of these flows, whatever the query asks for."""
+    tags: Iterable[str] | None
+    """Only runs with one of these tags, `vip` or `team=blue`, whatever the query asks for."""
+    add: Iterable[str] | Mapping[str, str]
+    """Tags that `tag` adds."""
+    remove: Iterable[str]
+    """Tags that `tag` takes away."""
+    reason: str | None
+    """Why `pin` keeps runs."""
+    at: int | None
+    """The checkpoint from which `fork` goes on; by default the newest of each run."""
+    inputs: Mapping[str, Any] | None
+    """What `fork` changes, as in `host.fork`."""
+    state: Mapping[str, Any] | None
+    channel: Mapping[str, Any] | None
+    keep_keys: bool
+    by: str | None
+    comment: str | None
+
+
 def fields_of(asked: Mapping[str, Any], now: datetime) -> set[str]:
     """Return the fields that a listing or a count asks for, under the names of its parameters."""
     where, by = asked.get("where"), asked.get("by")
     found = set() if where is None else {one.field for one in comparisons_of(read_query(where, now))}
     found |= set() if by is None else {field_of(by)}
     return found | {name for name in ("tag", "attribute") if asked.get(name)}
+
+
+class Hosts(Protocol):
+    """A host, as far as it is asked here."""
+
+    _services: Services
+
+
+async def tags_of_runs(host: Hosts, run_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the tags of runs by their ids, with their values; one that has none may be left out."""
+    names, store = list(run_ids), host._services.store
+    if not names or not store.capabilities.has_labels:
+        return {}
+    found = await cast("LabelStore", store).labels(names)
+    return {run_id: {tag.name: tag.value for tag in labels.tags} for run_id, labels in found.items()}
 
 
 class CountQuery(Struct, frozen=True, kw_only=True):
@@ -67,6 +127,14 @@ class CountQuery(Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Only with this attribute, as NAME=VALUE or NAME.")
     ] = ()
     before: Annotated[RunName | None, Meta(description="Count on after this run.")] = None
+
+
+class DurationsQuery(Struct, frozen=True, kw_only=True):
+    """Of which runs to tell the times; a test compares it with the signature of `host.fleet.durations`."""
+
+    flow: Annotated[str | None, Meta(description="Only of this flow.")] = None
+    where: Annotated[str | None, Meta(description="Only those that a query asks for: started > -1d")] = None
+    newest: Annotated[int, Meta(ge=1, description="Of so many runs, at most 1,000.")] = 200
 
 
 class Parameter(NamedTuple):

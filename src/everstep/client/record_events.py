@@ -4,6 +4,7 @@ who follow it, with what its nodes emit. Apart from what a drive tells while it 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
@@ -65,8 +66,8 @@ class Tailing:
     def __init__(self, services: Services, runs: RunReader) -> None:
         self._services = services
         self._runs = runs
-        self._known: dict[str, tuple[int, RunRow]] = {}
-        """Of each run that is followed: the count of changes before its row was read, and the row."""
+        self._known: dict[str, tuple[int, asyncio.Future[RunRow]]] = {}
+        """Of each run that is followed: the count of changes before its row was asked for, and the row."""
         self._followers: Counter[str] = Counter()
 
     async def follow(
@@ -94,25 +95,32 @@ class Tailing:
                 told = max(told, row.checkpoints)
                 if row.status.is_final or not live:
                     return
-                while (changes := self._services.store.changes()) == seen:
+                while True:
+                    if (changes := self._services.store.changes()) != seen:
+                        seen = changes
+                        row = await self._row(run_id, seen)
+                        if row.checkpoints > told or row.status.is_final:
+                            break
                     if emitted is None or not emitted.is_kept:
                         await self._services.system.pause(LOOK)
                         continue
                     for event in await emitted.next():
                         yield event
-                seen = changes
-                row = await self._row(run_id, seen)
         finally:
             self._followers[run_id] -= 1
             if not self._followers[run_id]:
                 del self._followers[run_id]
-                self._known.pop(run_id, None)
+                if run_id in self._known:
+                    self._known.pop(run_id)[1].cancel()
 
     async def _row(self, run_id: str, seen: int) -> RunRow:
+        """Return the row as it is after a change. Those who ask while it is read wait for the same answer."""
         known = self._known.get(run_id)
         if known is None or known[0] != seen:
-            known = self._known[run_id] = (seen, await self._runs.row(run_id))
-        return known[1]
+            asked = asyncio.ensure_future(self._runs.row(run_id))
+            asked.add_done_callback(_heard)
+            known = self._known[run_id] = (seen, asked)
+        return await asyncio.shield(known[1])
 
     async def _between(
         self, row: RunRow, told: int, seen_last: tuple[int, int]
@@ -129,6 +137,12 @@ class Tailing:
                         yield event
             first = last + 1
             await self._services.system.pause(0)
+
+
+def _heard(asked: asyncio.Future[RunRow]) -> None:
+    """Take note of an error that no follower is left to hear."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class _AtOffset(NamedTuple):

@@ -33,6 +33,12 @@ def shaped_inputs(inputs: Mapping[str, Any], hints_for: Callable[[str], list[Any
     return found
 
 
+def shaped_channel(channel: Mapping[str, Any], declared: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return each entry of a channel as what it is declared as."""
+    hints = declared or {}
+    return {key: shaped(key, value, [hints[key]] if key in hints else []) for key, value in channel.items()}
+
+
 def shaped(name: str, value: Any, hints: list[Any]) -> Any:
     """Return what was given for an input as what its readers want, or raise `InputError`.
 

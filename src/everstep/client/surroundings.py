@@ -49,6 +49,11 @@ def new_request_id() -> str:
     return random_bytes(8).hex()
 
 
+def new_secret(count: int = 32) -> str:
+    """Return what cannot be guessed, in letters and digits."""
+    return random_bytes(count).hex()
+
+
 def make_own_folder() -> None:
     """Make `./.everstep/`, and keep it out of version control."""
     folder = Path(".everstep")

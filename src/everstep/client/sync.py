@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from everstep.client import sync_groups
+    from everstep.client.looking.changes import Changes
     from everstep.client.streaming import streamed_here
     from everstep.client.sync_groups import (
         SyncDebugCalls,
@@ -72,11 +73,11 @@ else:
     streamed_here = on_demand("everstep.client.streaming:streamed_here")
 
 
-async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
+async def _next_event(events: AsyncGenerator[Any, None]) -> Any:
     return await anext(events, None)
 
 
-async def _close(events: AsyncGenerator[Event, None]) -> None:
+async def _close(events: AsyncGenerator[Any, None]) -> None:
     await events.aclose()
 
 
@@ -400,6 +401,25 @@ class Host:
             with suppress(BadRequest):  # the host is closed
                 self._lanes.call(lambda _: _close(events))
 
+    def changes(
+        self, run_ids: str | Iterable[str] = (), *, after: str | None = None, live: bool = True
+    ) -> Iterator[Changes]:
+        """Yield which runs of the store change, in any process, at most four times a second.
+
+        Of all runs, or of those that are named. The first message says that from now on nothing is missed;
+        `after` is the id of one to go on from. Only ids, sequences and statuses are told. Of all runs these
+        are seen to change: those that are driven, the 200 newest, and the 200 newest that wait. Without
+        `live`, one message with all that has changed since `after`.
+        """
+
+        events = self._host.twin().changes(run_ids, after=after, live=live)
+        try:
+            while (event := self._lanes.call(lambda _: _next_event(events))) is not None:
+                yield event
+        finally:
+            with suppress(BadRequest):  # the host is closed
+                self._lanes.call(lambda _: _close(events))
+
     def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
 
@@ -636,6 +656,7 @@ class Host:
         status: Status | str | None = None,
         parent: str | None = None,
         needs_repair: bool = False,
+        paused: bool = False,
         pinned: bool = False,
         tag: str | Iterable[str] = (),
         attribute: str | Iterable[str] | Mapping[str, AttributeValue] = (),
@@ -645,13 +666,14 @@ class Host:
     ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
-        With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
-        that retention leaves alone. With `where`, those that a query asks for, and that the others leave:
+        With `needs_repair`, those that workers leave alone because they are damaged; with `paused`, those
+        that are paused, each by itself; with `pinned`, those that retention leaves alone. With `where`, those
+        that a query asks for, and that the others leave:
         `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
-        have all of them. With `labels`, each run is shown with its tags and attributes. A call looks at 5,000
-        runs at most, so a page may have fewer than `limit`: it goes on with `before=page.next` unless that is
-        none.
+        have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
+        changed if the query asks for `changed`. A call looks at 5,000 runs at most, so a page may have fewer
+        than `limit`: it goes on with `before=page.next` unless that is none.
         """
         return self._lanes.call(
             lambda host: host.runs(
@@ -660,6 +682,7 @@ class Host:
                 status=status,
                 parent=parent,
                 needs_repair=needs_repair,
+                paused=paused,
                 pinned=pinned,
                 tag=tag,
                 attribute=attribute,

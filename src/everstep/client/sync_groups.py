@@ -6,7 +6,7 @@ Made by `scripts/generate_host.py` from `groups/`: change that, and run it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from everstep.model.waits import UNSAID
 
@@ -14,19 +14,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
-    from typing import Any
+    from typing import Any, Literal, Unpack
 
     from everstep.client.audit import AuditInfo
-    from everstep.client.checkpoint_steps import StepLogInfo
+    from everstep.client.checkpoint_steps import CheckpointPage, StepLogInfo
     from everstep.client.diff import Diff
     from everstep.client.guards import BreakerInfo
     from everstep.client.lanes import Lanes
+    from everstep.client.looking.comparison import Comparison
+    from everstep.client.looking.drawing import FlowDrawing, RunDrawing
+    from everstep.client.looking.edges import RunEdges
+    from everstep.client.looking.shown_values import RawValue, RunValues
+    from everstep.client.looking.store_info import StoreInfo
+    from everstep.client.looking.timeline import Timeline
+    from everstep.client.looking.visits import StepVisit
     from everstep.client.projection import RunNodes, StepPage
-    from everstep.client.views import RunInfo, WaitInfo, WorkerInfo
+    from everstep.client.queries import BulkOptions
+    from everstep.client.views import PauseInfo, RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
     from everstep.model.commits import AttributeValue
-    from everstep.model.compat import Compat
+    from everstep.model.compat import Compat, FlowCompat
     from everstep.model.durations import Span
     from everstep.model.enums import Status
     from everstep.model.records import CheckpointRecord
@@ -40,7 +48,12 @@ if TYPE_CHECKING:
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
     from everstep.runtime.operations.after_restore import AfterRestore
+    from everstep.runtime.operations.asking.answers import FlowFindings, FlowReport
+    from everstep.runtime.operations.bulk.flow import BulkProgress
+    from everstep.runtime.operations.bulk.pages import BulkPreview
     from everstep.runtime.operations.count import RunCount
+    from everstep.runtime.operations.durations import Durations
+    from everstep.runtime.operations.flows import FlowInfo
     from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
@@ -48,6 +61,8 @@ if TYPE_CHECKING:
     from everstep.runtime.retention.erase import Erased
     from everstep.runtime.retention.summaries import RemovedRun
     from everstep.runtime.travel.bisect import Divergence
+    from everstep.runtime.travel.explain import Explanation
+    from everstep.runtime.travel.fork import ForkPreview
     from everstep.runtime.travel.replay import Replay
 
 
@@ -73,6 +88,14 @@ class SyncDebugCalls:
         """
         return self._lanes.call(lambda host: host.debug.diff(run_id, other, start=start, end=end))
 
+    def compare(self, run_id: str, other: str) -> Comparison:
+        """Compare two runs, or two moments such as A17@3 and A17@9, for people who look at both.
+
+        What `diff` says, with long values cut and at most 500 differences; the newest checkpoint that both
+        have; and what `bisect` says, if neither has more than 2,000 checkpoints behind that one.
+        """
+        return self._lanes.call(lambda host: host.debug.compare(run_id, other))
+
     def logs(self, run_id: str) -> list[StepLogInfo]:
         """Return what nodes logged and printed, if their flow has `logs=True`, by step and attempt.
 
@@ -81,12 +104,40 @@ class SyncDebugCalls:
         """
         return self._lanes.call(lambda host: host.debug.logs(run_id))
 
-    def nodes(self, run_id: str) -> RunNodes:
+    def nodes(self, run_id: str, *, newest: int | None = None) -> RunNodes:
         """Return a run at a glance: its nodes with visits, attempts, items, waits, times, and who did what.
 
-        It is read page by page. Of a part such as A17/rag, the nodes in it; A17@3 is how it stood there.
+        It is read page by page; with `newest`, only so many checkpoints are, and of what came before them it
+        is known how often nodes were visited. Of a part such as A17/rag, the nodes in it; A17@3 is how it
+        stood there.
         """
-        return self._lanes.call(lambda host: host.debug.nodes(run_id))
+        return self._lanes.call(lambda host: host.debug.nodes(run_id, newest=newest))
+
+    def edges(self, run_id: str, at: int | str | None = None, *, newest: int = 1000) -> RunEdges:
+        """Return which edges of its flow a run took up to a checkpoint, how often, and in which round.
+
+        So many checkpoints are read, the newest up to there; how often edges were taken before them is
+        estimated by the visits to nodes. Of a part such as A17/rag it is told of the whole run.
+        """
+        return self._lanes.call(lambda host: host.debug.edges(run_id, at, newest=newest))
+
+    def drawing(
+        self,
+        run_id: str,
+        *,
+        opened: Collection[str] | None = None,
+        around: str | None = None,
+        all_open: bool = False,
+    ) -> RunDrawing:
+        """Return where each node of a run's flow stands in a picture of it, as the flow was declared.
+
+        `opened` are paths of inner flows whose nodes are shown; by default all of a flow of up to 300 nodes,
+        but for maps and atomic flows, and with `all_open` every one. If more than 2,000 nodes would be shown,
+        the 300 nearest to `around` are. A17@3 is the flow by which the run went at checkpoint 3.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.drawing(run_id, opened=opened, around=around, all_open=all_open)
+        )
 
     def steps(self, run_id: str, *, after: int = 0, limit: int = 100, full: bool = False) -> StepPage:
         """Return the steps of the first `limit` checkpoints behind `after`, as `log` lists them.
@@ -97,12 +148,105 @@ class SyncDebugCalls:
         """
         return self._lanes.call(lambda host: host.debug.steps(run_id, after=after, limit=limit, full=full))
 
+    def timeline(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        most: int = 300,
+    ) -> Timeline:
+        """Return when what of a run happened: of each node attempts, pauses and waits, of maps their items.
+
+        It is read from the newest 2,000 checkpoints, or those around `at`, or the newest of those made
+        between `since` and `until`; fewer where they hold more than 20,000 steps. `left_out` says what it
+        does not tell of. Above `most` segments the nearest ones are told as one. A17@3 is how the run stood
+        there, and of A17/rag what lies inside.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.timeline(run_id, at=at, since=since, until=until, most=most)
+        )
+
+    def checkpoints(
+        self, run_id: str, *, after: int | None = None, before: int | None = None, limit: int = 100
+    ) -> CheckpointPage:
+        """List checkpoints: the newest first, those before one, or with `after`, those behind one in order.
+
+        `next` is the `before`, or the `after`, of the page that follows. Of A17/rag, those with steps in it.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.checkpoints(run_id, after=after, before=before, limit=limit)
+        )
+
+    def visit(self, run_id: str, address: str, *, at: int | None = None, values: bool = True) -> StepVisit:
+        """Return one visit to a node in full: attempts, values before and after, units, its record.
+
+        `address` is that of a step, such as `draft@2`, `check#7`, `rag/embed` or `agent@2/$search`; a visit
+        that it leaves out is the last one. With `at`, as that checkpoint has it. The chain is read back from
+        there to its beginning, 2,000 checkpoints at most. Values are cut as those of `values` are; with
+        `values=False` there are none.
+        """
+        return self._lanes.call(lambda host: host.debug.visit(run_id, address, at=at, values=values))
+
+    def values(
+        self,
+        run_id: str,
+        name: str | None = None,
+        *,
+        at: int | None = None,
+        version: int | None = None,
+        pointer: str = "",
+        start: int = 0,
+        count: int | None = None,
+    ) -> RunValues:
+        """Return the values of a run at a checkpoint, cut: 100 members a level, 2,000 characters of a text.
+
+        With `name`, a whole name, that one alone: the part that `pointer` leads to (`/lines/3`, as JSON
+        pointers have it), and of that `count` members or characters from `start` on. With `version`, as it
+        was before it was overwritten, if that was in one of the last 64 checkpoints. What lies beside the
+        records is read only if it is named.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.values(
+                run_id, name, at=at, version=version, pointer=pointer, start=start, count=count
+            )
+        )
+
+    def raw_value(
+        self, run_id: str, name: str, *, at: int | None = None, version: int | None = None, pointer: str = ""
+    ) -> RawValue:
+        """Return one value, or a part of one, as bytes: bytes and images as they are, texts, else JSON."""
+        return self._lanes.call(
+            lambda host: host.debug.raw_value(run_id, name, at=at, version=version, pointer=pointer)
+        )
+
     def bisect(self, good: str, bad: str) -> Divergence | None:
         """Return the first step of a bad run that a good one lacks, or that came out differently there.
 
         None if every finished step of the bad run is the same in the good one.
         """
         return self._lanes.call(lambda host: host.debug.bisect(good, bad))
+
+    def preview_fork(
+        self,
+        run_id: str,
+        *,
+        at: int | str | None = None,
+        inputs: Iterable[str] = (),
+        state: Iterable[str] = (),
+        channel: Iterable[str] = (),
+        choose_again: bool = False,
+    ) -> ForkPreview:
+        """Say what `host.fork` would start first and run again, if these were edited; nothing is written.
+
+        Of what is edited the names are enough. It goes by what is stored, so no flow is needed.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.preview_fork(
+                run_id, at=at, inputs=inputs, state=state, channel=channel, choose_again=choose_again
+            )
+        )
 
     def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
@@ -219,6 +363,32 @@ class SyncFleetCalls:
         """List the workers that are alive, the longest serving first, with what they drive."""
         return self._lanes.call(lambda host: host.fleet.workers())
 
+    def flows(
+        self, *, only: Collection[str] | None = None, tags: Iterable[str] | None = None
+    ) -> list[FlowInfo]:
+        """List the flows that the store has runs of, or that workers drive, by name.
+
+        Statuses and versions are counted among the newest 5,000 runs, of flows named in `only`, and among
+        runs with one of these `tags`, `vip` or `team=blue`.
+        """
+        return self._lanes.call(lambda host: host.fleet.flows(only=only, tags=tags))
+
+    def drawing(
+        self,
+        flow: str | Flow,
+        *,
+        opened: Collection[str] | None = None,
+        around: str | None = None,
+        all_open: bool = False,
+    ) -> FlowDrawing:
+        """Return where the nodes of a flow stand in a picture of it; of a name, that of its newest run.
+
+        `opened`, `around` and `all_open` are those of `host.debug.drawing`.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.drawing(flow, opened=opened, around=around, all_open=all_open)
+        )
+
     def untaken(self, *run_ids: str, limit: int = 100) -> list[Untaken]:
         """Return runs that are due and that no live worker will take, each with why and what to do about it.
 
@@ -226,6 +396,32 @@ class SyncFleetCalls:
         answer it says whether a worker would take it then.
         """
         return self._lanes.call(lambda host: host.fleet.untaken(*run_ids, limit=limit))
+
+    def explain(self, run_id: str, *, within: Span = 5.0) -> Explanation:
+        """Say what a resume of a run would do, as `host.explain` does: a live worker with its flow says it.
+
+        `flow.not_loaded` if none has it, and `flow.no_answer` if none answered within that time.
+        """
+        return self._lanes.call(lambda host: host.fleet.explain(run_id, within=within))
+
+    def report(self, flow: Flow | str, *, within: Span = 5.0) -> FlowReport:
+        """Say what of a flow is durable, as `everstep report` does; of a name, a live worker says it."""
+        return self._lanes.call(lambda host: host.fleet.report(flow, within=within))
+
+    def findings(self, flow: Flow | str, *, within: Span = 5.0) -> FlowFindings:
+        """Say what is wrong or odd about a flow, as `validate` does; of a name, a live worker says it."""
+        return self._lanes.call(lambda host: host.fleet.findings(flow, within=within))
+
+    def compat(
+        self, flow: Flow | str, *, run_ids: Iterable[str] | None = None, newest: int = 100, within: Span = 5.0
+    ) -> FlowCompat:
+        """Say which unfinished runs can go on with a flow as it is; of a name, a live worker says it.
+
+        Of the newest ones, or of those that are named. Nothing is written.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.compat(flow, run_ids=run_ids, newest=newest, within=within)
+        )
 
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""
@@ -256,6 +452,14 @@ class SyncFleetCalls:
             lambda host: host.fleet.count(by, where=where, tag=tag, attribute=attribute, before=before)
         )
 
+    def durations(self, flow: str | None = None, *, where: str | None = None, newest: int = 200) -> Durations:
+        """Say how long the newest ended runs took, and the visits to their nodes; of one flow, or of all.
+
+        Their checkpoints tell, so nothing is counted while runs are driven; what was read of a run is kept
+        in mind. With `where`, of those that a query asks for: `where="started > -1d and status = completed"`.
+        """
+        return self._lanes.call(lambda host: host.fleet.durations(flow, where=where, newest=newest))
+
     def tag(
         self,
         run_id: str,
@@ -273,6 +477,49 @@ class SyncFleetCalls:
             lambda host: host.fleet.tag(run_id, add, remove=remove, by=by, comment=comment)
         )
 
+    def pause(
+        self,
+        run_id: str | None = None,
+        *,
+        flow: str | None = None,
+        group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> PauseInfo:
+        """Pause a run; or a flow, a group of it, or with `group` alone that group of every flow.
+
+        Nothing of it starts: no node, no item of a map, no durable call and no retry. Owners record what is
+        under way and give their runs back. Waits take their answers and their times run. What is paused
+        already stays as it is. `unpause` lets it go on.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.pause(run_id, flow=flow, group=group, by=by, comment=comment)
+        )
+
+    def unpause(
+        self,
+        run_id: str | None = None,
+        *,
+        flow: str | None = None,
+        group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> bool:
+        """Let a run, a flow or a group go on that was paused by that name; false if it was not paused.
+
+        What is due of it is so at once. A run of a flow that is still paused goes on when that does.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.unpause(run_id, flow=flow, group=group, by=by, comment=comment)
+        )
+
+    def pauses(self, *, runs: bool = True) -> list[PauseInfo]:
+        """Return what is paused: flows and groups first, then up to a thousand runs, the newest first.
+
+        Without `runs`, flows and groups alone, which is one small question to any store.
+        """
+        return self._lanes.call(lambda host: host.fleet.pauses(runs=runs))
+
     def reopen(
         self,
         run_id: str,
@@ -289,6 +536,43 @@ class SyncFleetCalls:
         return self._lanes.call(
             lambda host: host.fleet.reopen(run_id, flow, start=start, by=by, comment=comment)
         )
+
+    @overload
+    def bulk(
+        self, act: str, where: str, *, dry_run: Literal[True], **options: Unpack[BulkOptions]
+    ) -> BulkPreview: ...
+    @overload
+    def bulk(
+        self, act: str, where: str, *, dry_run: Literal[False] = False, **options: Unpack[BulkOptions]
+    ) -> str: ...
+    @overload
+    def bulk(
+        self, act: str, where: str, *, dry_run: bool = False, **options: Unpack[BulkOptions]
+    ) -> BulkPreview | str: ...
+    def bulk(
+        self, act: str, where: str, *, dry_run: bool = False, **options: Unpack[BulkOptions]
+    ) -> BulkPreview | str:
+        """Do something to all runs that a query asks for, as a run that any worker drives; returns its id.
+
+        Acts: `cancel`, `retry` (reopen what failed, for workers), `resume` (let workers drive again what was
+        set aside as damaged), `fork`, `pause`, `unpause`, `tag`, `pin`, `unpin`, `erase`. With `dry_run`
+        nothing is done, and it is returned how many runs there are, by status and flow, and what would come
+        of them.
+
+        Only runs that were there before are acted on, each at most once and as long as the query asks for it
+        then. `at_most` stops after so many; `per_second` limits the speed. Each act is in the audit log.
+        `tag` takes `add` and `remove`, `pin` a `reason`, `fork` what `host.fork` takes.
+        `bulk_progress` says how far it has come, `host.cancel` ends it, `drive_bulk` goes on with it here.
+        """
+        return self._lanes.call(lambda host: host.fleet.bulk(act, where, dry_run=dry_run, **options))
+
+    def drive_bulk(self, run_id: str) -> BulkProgress:
+        """Go on here and now with a run that acts on many runs, until it is over: no worker is needed."""
+        return self._lanes.call(lambda host: host.fleet.drive_bulk(run_id))
+
+    def bulk_progress(self, run_id: str) -> BulkProgress:
+        """Say how far a run that acts on many runs has come."""
+        return self._lanes.call(lambda host: host.fleet.bulk_progress(run_id))
 
     def audit(
         self,
@@ -337,6 +621,8 @@ class SyncRetentionCalls:
         shared: bool = False,
         audit_older_than: Span | None = None,
         on_progress: Callable[[str], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Collected:
         """Remove what the rules say: of every run, or of those that are named; says what went and what not.
 
@@ -345,6 +631,7 @@ class SyncRetentionCalls:
         tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
         `dry_run` nothing is removed. Rows of the audit log go only with `audit_older_than`, such as `"365d"`:
         those of older acts, whichever runs they tell of. `on_progress` is told in words how far it has come.
+        With `by` the audit log has one row of it, which counts what went.
         """
         return self._lanes.call(
             lambda host: host.retention.gc(
@@ -355,6 +642,8 @@ class SyncRetentionCalls:
                 shared=shared,
                 audit_older_than=audit_older_than,
                 on_progress=on_progress,
+                by=by,
+                comment=comment,
             )
         )
 
@@ -558,6 +847,13 @@ class SyncStorageCalls:
     def doctor(self) -> Diagnosis:
         """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
         return self._lanes.call(lambda host: host.storage.doctor())
+
+    def info(self, *, flows: Iterable[Flow] = ()) -> StoreInfo:
+        """Say how the store is and what it keeps: what `doctor` finds, room, runs by status, retention.
+
+        The rules of `flows` are told besides those of the host.
+        """
+        return self._lanes.call(lambda host: host.storage.info(flows=flows))
 
     def verify(
         self,

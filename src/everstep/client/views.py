@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 
 from everstep.codec.records import OpenRecord
-from everstep.errors import NodeFailed, RunCancelled, RunHalted
+from everstep.errors import NodeFailed, RunCancelled, RunHalted, RunPaused
 from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
@@ -18,7 +18,7 @@ from everstep.model.acts import Act, split_act
 from everstep.model.bundles import SET_ASIDE
 from everstep.model.commits import Labels
 from everstep.model.enums import Status, Trigger
-from everstep.model.leases import WorkerRow
+from everstep.model.leases import LanePause, WorkerRow, is_pause, pause_of
 from everstep.model.records import (
     CHANNEL,
     KEPT,
@@ -34,10 +34,10 @@ from everstep.model.records import (
     QueuedTask,
 )
 from everstep.model.shapes import VALUE, Count, Instant, shown
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.model.waits import SettledBy, VotingInfo, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
-from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.drive.values import ValueSpace, split_name
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.resume import Resumed
 
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from everstep.runtime.lineage import Link
     from everstep.runtime.rehydrate import Rehydrated
     from everstep.runtime.waits.answers import message_name, who_settled
+    from everstep.runtime.waits.voting import shown_votes
 else:
+    shown_votes = on_demand("everstep.runtime.waits.voting:shown_votes")
     notes = on_demand("everstep.codec.notes")
     guards = on_demand("everstep.client.guards")
     shown_labels = on_demand("everstep.graph.labels:shown_labels")
@@ -60,6 +62,9 @@ else:
     who_settled = on_demand("everstep.runtime.waits.answers:who_settled")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
     plain_of = on_demand("everstep.model.address:plain_of")
+
+
+T = TypeVar("T")
 
 
 class Values(Mapping[str, Any]):
@@ -145,6 +150,9 @@ class RunResult(Values):
     Of a pipeline these are the keys of its context.
     """
 
+    is_paused = False
+    """True if it was let go of as it, its flow or its group is paused; `host.fleet.unpause` lets it go on."""
+
     def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = (), now: datetime | None = None) -> None:
         super().__init__(outcome.space, outcome.state.plan, "")
         area = outcome.space.areas.get(CHANNEL, {})
@@ -157,6 +165,8 @@ class RunResult(Values):
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)
         """What it waits for, if it halted."""
+        if outcome.paused is not None:
+            self.is_paused = True
         self.fallback: Fallback | None = outcome.fallback
         """If the run goes on in the place of a damaged one: which, from where, and what may be done twice."""
         self.run_id = outcome.run_id
@@ -203,6 +213,11 @@ class RunResult(Values):
         if self.status is Status.CANCELLED:
             why = f": {self.error.message}" if self.error is not None else "."
             raise RunCancelled(f"run {self.run_id!r} was cancelled{why}")
+        if self.is_paused:
+            raise RunPaused(
+                f"run {self.run_id!r} is paused.",
+                fix=f"Let it go on with host.fleet.unpause({self.run_id!r}), then resume it.",
+            )
         if self.status is Status.HALTED:
             raise RunHalted(
                 f"run {self.run_id!r} waits for {', '.join(repr(w.node) for w in self.waits[:5])}.",
@@ -292,6 +307,8 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What was noted of its token when that was made."""
     link: str | None
     """The page to answer at, if the host knows its own address and the token."""
+    voting: VotingInfo | None = None
+    """Of an approval that keeps count of who says what: who may, and who has."""
 
     @classmethod
     def of(cls, row: WaitRow, token: str | None, link: str | None) -> WaitInfo:
@@ -316,6 +333,7 @@ class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
                 "token_metadata": details.get(notes.TOKEN),
                 "link": link,
             }
+            | (shown_votes(details) if "voting" in details else {})
         )
 
     def __hash__(self) -> int:
@@ -392,6 +410,11 @@ class RunState(Mapping[str, Any]):
             raise KeyError(f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self)}.")
         return self._space.peek(*self._where[name])
 
+    def seen(self, name: str, see: Callable[[ValueSpace, str, str], T]) -> T:
+        """Return what `see` gives of a value: it is told where that is, but nothing is read."""
+        prefix, local = split_name(name)
+        return see(self._space, local, prefix)
+
     def __contains__(self, name: object) -> bool:
         return name in self._where
 
@@ -405,6 +428,12 @@ class RunState(Mapping[str, Any]):
     def has_channel_beside(self) -> bool:
         """True if the run keeps its channel elsewhere than in its records."""
         return self._space.has_channel_elsewhere
+
+    def size_of(self, name: str) -> int:
+        """Return how many bytes a value has as it is kept; it is not read for that."""
+        local, prefix = self._where[name]
+        slot = self._space.areas[prefix][local]
+        return max(slot.written.size, slot.cost)  # the one of what has grown, the other of an artifact
 
     @property
     def digests(self) -> dict[str, bytes]:
@@ -458,8 +487,12 @@ def _said(message: notes.Message) -> dict[str, Any]:
 
 def _same(shape: type[msgspec.Struct], row: msgspec.Struct) -> dict[str, Any]:
     """Return what a row has under the names that a result has, too."""
-    own = row.__struct_fields__
-    return {n: getattr(row, n) for n in shape.__struct_fields__ if n in own or hasattr(row, n)}
+    return {name: getattr(row, name) for name in _shared(shape, type(row))}
+
+
+@cache
+def _shared(shape: type[msgspec.Struct], kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in shape.__struct_fields__ if hasattr(kind, name))
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -490,6 +523,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """With whom it takes turns."""
     needs_repair: str | None
     """Why workers leave it alone: it was found damaged, or brought here unfinished."""
+    paused_at: Instant | None = None
+    """Since when it is paused, by itself; none if it is not."""
+    paused_by: Act | None = None
+    """Who wants it paused, if that was said."""
     acked_at: Instant | None
     """When its result was acknowledged."""
     pinned: str | None
@@ -500,19 +537,36 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What people call it by, with a value or an empty text; none if that was not asked for."""
     attributes: dict[str, Any] | None = None
     """What it says of itself, so that it is found; none if that was not asked for."""
+    changed_at: Instant | None = None
+    """When it ended, or its newest checkpoint was made; none if the listing does not ask for `changed`."""
 
     @classmethod
-    def of(cls, row: RunRow, *, is_driven: bool, labels: Labels | None = None) -> RunInfo:
-        """Describe a row, with its labels if they were read."""
+    def of(
+        cls,
+        row: RunRow,
+        *,
+        is_driven: bool,
+        labels: Labels | None = None,
+        changed_at: datetime | None = None,
+    ) -> RunInfo:
+        """Describe a row, with what else was read."""
         pinned, pinned_by = split_act(row.pinned) if row.pinned is not None else (None, None)
+        marked: dict[str, Any] = {}
+        if row.needs_repair is not None and is_pause(row.needs_repair):
+            pause = pause_of(row.needs_repair) if row.is_paused else None
+            marked["needs_repair"] = None
+            if pause is not None:
+                marked |= {"paused_at": pause.since, "paused_by": pause.act}
         return cls(
             **_same(cls, row)
+            | marked
             | {
                 "flow": row.flow_id,
                 "is_driven": is_driven,
                 "is_cancelling": row.stop_request is not None,
                 "pinned": pinned,
                 "pinned_by": pinned_by,
+                "changed_at": changed_at,
                 **({} if labels is None else shown_labels(labels)),
             }
         )
@@ -543,6 +597,33 @@ class RunPage(list[RunInfo]):
         super().__init__(runs)
         self.next = following
         """The `before` of the next page; none if there is none."""
+
+
+class PauseInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, a flow or a group that is paused."""
+
+    run_id: str | None = None
+    """The run; none of a flow or a group."""
+    flow: str | None = None
+    """The flow, or that of the run; none of a group of every flow."""
+    group: str | None = None
+    """The group, or that of the run."""
+    since: Instant
+    by: Act | None = None
+    """Who wants it paused, if that was said."""
+
+    @classmethod
+    def of_run(cls, row: RunRow) -> PauseInfo:
+        """Describe the pause of a run."""
+        pause = pause_of(row.needs_repair)
+        since, act = (row.created_at, None) if pause is None else (pause.since, pause.act)
+        return cls(run_id=row.run_id, flow=row.flow_id, group=row.group, since=since, by=act)
+
+    @classmethod
+    def of_lane(cls, lane: LanePause) -> PauseInfo:
+        """Describe the pause of a flow or a group."""
+        pause = lane.pause
+        return cls(flow=lane.flow_id or None, group=lane.group or None, since=pause.since, by=pause.act)
 
 
 class DrivenInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,20 +48,23 @@ class Room:
             return True
         if quota.running is not None and self._by_flow[flow_id] >= quota.running:
             return False
+        if group and group in quota.paused:
+            return False
         is_counted = bool(group) and quota.per_group is not None
         return not is_counted or self._by_group[flow_id, group] < (quota.per_group or 0)
 
     def full_groups(self, flow_id: str) -> list[str]:
         """Return the groups of a flow of which no more may be driven."""
         quota = self._quotas.get(flow_id)
-        most = quota.per_group if quota is not None else None
-        if most is None:
+        if quota is None:
             return []
-        return [
+        most = quota.per_group
+        full = [
             group
             for (name, group), count in self._by_group.items()
-            if name == flow_id and group and count >= most
+            if name == flow_id and group and most is not None and count >= most
         ]
+        return [*full, *quota.paused]
 
     def take(self, flow_id: str, group: str) -> None:
         self._by_flow[flow_id] += 1

@@ -136,7 +136,11 @@ def _forget_units(scope: Scope, i: int, step: StepRecord) -> None:
     if step.unit is not None and step.unit.is_fresh:
         units.at.clear()
     else:
-        units.at = {n: u for n, u in units.at.items() if u.status is _COMPLETED and not u.is_brief}
+        units.at = {
+            name: unit.of_an_attempt_before()
+            for name, unit in units.at.items()
+            if unit.status is _COMPLETED and not unit.is_brief
+        }
 
 
 def admit(scope: Scope, names: dict[str, int]) -> None:

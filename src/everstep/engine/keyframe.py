@@ -121,7 +121,7 @@ def _wait_of(step: StepRecord) -> dict[str, Any]:
 
 
 def _units_of(units: OpenUnits) -> dict[str, Any]:
-    return {"units": dict(units.at) or None, "began_as": units.began_as}
+    return {"units": dict(units.at), "began_as": units.began_as}
 
 
 def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
@@ -204,7 +204,7 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.begun.add(i)
     if node.stream is not None:
         scope.streams[i] = node.stream
-    if node.units or node.began_as:
+    if node.units is not None or node.began_as:
         units = scope.units[i] = OpenUnits()
         units.at, units.began_as = dict(node.units or {}), node.began_as
     if node.winners:

@@ -21,6 +21,7 @@ LONGEST: Final = 256
 """Bytes of a text."""
 LABEL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
 _MOMENT: Final = re.compile(r"-\d|\d{4}-\d\d-\d\d")
 _EXACT: Final = 1 << 53
 """Whole numbers up to this one are what they are in every store."""
@@ -162,12 +163,22 @@ def check_plain(names: Iterable[str], plain: Collection[str] | None) -> None:
             )
 
 
+def unkept(text: str) -> int | None:
+    """Return where a text has a character that no store keeps; none if it has none."""
+    found = _UNKEPT.search(text)
+    return None if found is None else found.start()
+
+
+def check_kept(text: object, what: str) -> None:
+    """Raise if a text has a character that no store keeps, and that none can be asked for."""
+    if isinstance(text, str) and unkept(text) is not None:
+        raise BadRequest(f"{what} has characters that no store keeps.", fix="Leave them out.")
+
+
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise BadRequest(f"{what} is {type(value).__name__}.", fix="Give text.")
-    # What no store could keep as text.
-    if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in value):
-        raise BadRequest(f"{what} has characters that no store keeps.", fix="Leave them out.")
+    check_kept(value, what)
     if len(value.encode()) > LONGEST:
         raise BadRequest(f"{what} has more than {LONGEST} bytes.", fix="Keep long texts in values.")
     return value

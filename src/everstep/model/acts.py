@@ -1,9 +1,10 @@
 """Who did something to a run, and why: what answers, decisions and commands carry."""
 
+import re
 import unicodedata
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -20,6 +21,9 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """What makes a terminal show text in another order than it stands in."""
 
 
+_TOKEN = r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{24}))[A-Za-z0-9_-]+"
+
+
 class Known(StrEnum):
     """How a name is known."""
 
@@ -27,6 +31,18 @@ class Known(StrEnum):
     """The caller says so."""
     AUTHENTICATED = "authenticated"
     """A token that belongs to that name says so."""
+    UNNAMED = "unnamed"
+    """No name was said: the audit log has a word for what let the caller in."""
+
+
+BY_SERVICE_TOKEN: Final = "(service token)"
+"""What the audit log calls who acts over HTTP with the token of the service, which belongs to no name."""
+BY_NOTHING: Final = "(no token)"
+"""What it calls the user of a machine whose service asks for no token."""
+BY_LINK: Final = "(link)"
+"""What it calls who answers with the token of a wait."""
+_UNNAMED = (BY_SERVICE_TOKEN, BY_NOTHING, BY_LINK)
+"""No person can be called so."""
 
 
 class Verified(str):
@@ -71,6 +87,8 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     """Rises with every row; the store says it, and when the act was done."""
     at: datetime | None = None
+    once: bool = False
+    """True if the act is not to be done once a row of this id is there. It is not kept."""
 
     def details(self) -> bytes:
         """Return as JSON what has no column of its own."""
@@ -81,14 +99,29 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _DETAILS = ("about", "how", "comment", "outcome", "code")
 
 
+def without_tokens(text: str) -> str:
+    """Return a text without tokens: those of waits, and those that `everstep token new` makes."""
+    return re.sub(_TOKEN, r"\1…", text)
+
+
 def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> Act | None:
     """Return who does something and why, checked; none if neither is said."""
     if by is None and comment is None:
         return None
     name, why = _checked("by", by, LONGEST_NAME, ""), _checked("comment", comment, LONGEST_COMMENT, _LINES)
+    if name and likeness(name) in _UNNAMED:
+        raise BadRequest(f"`by` is {name!r}, which stands for who has no name.", fix="Say who you are.")
     if isinstance(by, Verified):
         how = Known.AUTHENTICATED
     return Act(name, why, how) if name or why else None
+
+
+def likeness(name: str) -> str:
+    """Return what names have in common that people take for the same: letters in another case or form, spaces
+    and signs that are not seen count for nothing."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    seen = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFKC", " ".join(seen.split()))
 
 
 def _checked(what: str, text: str | None, longest: int, besides: str) -> str:

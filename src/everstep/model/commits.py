@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
-from everstep.model.leases import Lease, Process
+from everstep.model.leases import Lease, Process, is_pause
 from everstep.model.waits import WaitRow
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    sha256 = on_demand("hashlib:sha256")
+
+OWN_FLOWS = "everstep."
+"""What the names of flows begin with that come with everstep."""
+BULK_FLOW = "everstep.bulk"
+"""The flow whose runs act on many runs."""
+ASK_FLOW = "everstep.ask."
+"""What the names of flows begin with whose runs ask workers that have one flow."""
+
+_LONGEST_FLOW = 128
+"""Characters that the name of a flow may have."""
+
+
+def asking_about(flow: str) -> str:
+    """Return the name of the flow whose runs ask workers that have this one."""
+    if len(ASK_FLOW + flow) > _LONGEST_FLOW:
+        flow = sha256(flow.encode()).hexdigest()[:32]
+    return ASK_FLOW + flow
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -75,6 +98,8 @@ class Tagging(StrEnum):
     TAGGED = "tagged"
     FULL = "full"
     """Refused: the run would have too many."""
+    MOVED = "moved"
+    """The run's newest record has another sequence than the one that was expected."""
     UNKNOWN_RUN = "unknown_run"
 
 
@@ -211,13 +236,23 @@ class RunRow(Traits, frozen=True):
     adopted_at: int | None = None
     """The sequence of the last put with which the run went over to another version of its flow."""
     needs_repair: str | None = None
-    """Why workers leave the run alone: it was found damaged."""
+    """Why workers leave the run alone: it was found damaged, brought here, or paused."""
     pinned: str | None = None
     """Why the run is to be kept, whatever retention says."""
 
     def changed(self, **changes: Any) -> RunRow:
         """Return the row with other values in some fields."""
         return msgspec.structs.replace(self, **changes)
+
+    @property
+    def is_paused(self) -> bool:
+        """True if it is not over, and paused by itself."""
+        return self.needs_repair is not None and is_pause(self.needs_repair) and not self.status.is_final
+
+    @property
+    def kept_mark(self) -> str | None:
+        """What is left of its mark once it is claimed by name: a pause stays."""
+        return self.needs_repair if self.is_paused else None
 
     @property
     def first(self) -> int:

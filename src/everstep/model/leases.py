@@ -1,8 +1,14 @@
-"""The right to drive a run for a while, and the workers that have it."""
+"""The right to drive a run for a while, the workers that have it, and what keeps all from it: pauses."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
+
+from everstep.model.acts import Act, split_act, with_act
+from everstep.model.shapes import understood
 
 RELEASE = "0.2.0.dev0"
 """Which everstep this is, as workers say it: the layers below `everstep` cannot ask that for its version."""
@@ -44,6 +50,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Of the flow."""
     per_group: int | None = None
     """Of each of its groups; runs without a group are not counted."""
+    paused: tuple[str, ...] = ()
+    """Groups of which none is claimed."""
 
 
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +103,96 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of its flows whose runs it takes; 0.1.0 says none."""
     cleans: bool = False
     """It cleans up from time to time, if it is the longest serving of those that do."""
+
+
+PAUSED = "paused: since "
+"""What the mark of a paused run begins with. Workers of every release leave a run with a mark alone."""
+
+
+def is_pause(mark: str | None) -> bool:
+    """True if a run with this mark is paused, and not damaged or brought here."""
+    return mark is not None and mark.startswith(PAUSED)
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Since when something is paused, and who wanted that."""
+
+    since: datetime
+    act: Act | None = None
+
+    def mark(self) -> str:
+        """Return what the row of a run says of it."""
+        return with_act(f"{PAUSED}{self.since.isoformat()}", self.act)
+
+
+class LanePause(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow, a group of it, or a group of every flow, of which nothing starts."""
+
+    flow_id: str = ""
+    """Empty for every flow; then it has a group."""
+    group: str = ""
+    """Empty for the flow as a whole."""
+    since: datetime
+    note: bytes | None = None
+    """Who wanted that, as JSON."""
+
+    def holds(self, flow_id: str, group: str | None) -> bool:
+        """True if this keeps runs of a flow and group from going on."""
+        return self.flow_id in ("", flow_id) and self.group in ("", group or "")
+
+    def mark(self) -> str:
+        """Return what a run that it keeps from going on is told."""
+        return self.pause.mark()
+
+    @property
+    def pause(self) -> Pause:
+        """Since when, and who wanted that."""
+        return Pause(
+            self.since, None if self.note is None else msgspec.json.decode(self.note, type=understood(Act))
+        )
+
+    @property
+    def name(self) -> str:
+        """The flow and the group, as the audit log has them."""
+        return f"{self.flow_id or '*'}/{self.group}" if self.group else self.flow_id
+
+    @property
+    def option(self) -> str:
+        """How the command line names it."""
+        flow, group = f"--flow {self.flow_id}" if self.flow_id else "", f"--group {self.group}"
+        return f"{flow} {group}".strip() if self.group else flow
+
+    @property
+    def text(self) -> str:
+        """What is paused, in words."""
+        if not self.flow_id:
+            return f"group {self.group!r}"
+        return f"flow {self.flow_id!r}" + (f", group {self.group!r}" if self.group else "")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a process finds paused of what concerns it."""
+
+    runs: Mapping[str, str] = {}
+    """The marks of those runs that were asked about and are paused."""
+    lanes: tuple[LanePause, ...] = ()
+    """Every flow and group that is paused."""
+
+
+NOTHING_HELD = Held()
+
+
+def pause_of(mark: str | None) -> Pause | None:
+    """Return since when a run with this mark is paused, and who wanted that; none if it is not."""
+    if mark is None or not mark.startswith(PAUSED):
+        return None
+    text, act = split_act(mark)
+    try:
+        return Pause(datetime.fromisoformat(text.removeprefix(PAUSED)), act)
+    except ValueError:
+        return None
+
+
+def lane_of(lanes: Iterable[LanePause], flow_id: str, group: str | None) -> LanePause | None:
+    """Return what keeps runs of a flow and group from going on, if anything does."""
+    return next((lane for lane in lanes if lane.holds(flow_id, group)), None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from everstep.model.items import OMITTED
+from everstep.model.waits import Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class ApprovalOutput:
     approver: str | None
     comment: str | None
     decided_at: datetime
+    votes: tuple[Vote, ...] = field(default=(), metadata={OMITTED: True})
+    """Who decided, of an approval that keeps count of it; also those before its time was over."""
 
 
 @dataclass(frozen=True, slots=True)

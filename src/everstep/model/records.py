@@ -67,6 +67,9 @@ GUARDS = "@guards"
 TRACE = "@trace"
 """What metadata of a record, and details of a wait, call what they say of the trace it was made in."""
 
+OWNER = "@owner"
+"""What metadata of the first record behind a takeover calls the process that goes on with the run."""
+
 KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
 
@@ -232,6 +235,10 @@ class UnitAt(
     retry_at: datetime | None = None
     behind: str | None = None
     asked: float = 0.0
+
+    def of_an_attempt_before(self) -> Self:
+        """Return it without when it was asked for: that says nothing of another attempt."""
+        return self if self.behind is None else msgspec.structs.replace(self, behind=None, asked=0.0)
 
 
 class StepRecord(

@@ -35,6 +35,10 @@ def called(**names: str) -> Meta:
 
 LONGEST_TEXT: Final = 500
 """How long a group may be, and the reason for which a run is kept."""
+LONGEST_QUERY: Final = 4000
+"""Characters that a query may have."""
+SPEEDS: Final = (0.001, 100_000.0)
+"""The least and the most runs a second that an act on many may be bounded to."""
 PRIORITIES: Final = range(-(1 << 31), 1 << 31)
 
 Count = Annotated[int, Meta(ge=0)]

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from everstep.errors import BadRequest
+from everstep.model.acts import Known, likeness
+from everstep.model.shapes import Count, Instant, OrNull
 
 UNSAID: Final = object()
 """Stands for a value that was not given."""
@@ -37,6 +39,76 @@ class SettledBy(StrEnum):
     ANSWER = "answer"
     CLOCK = "clock"
     """Its time was over: a timer is due, or no answer came."""
+
+
+class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one person said to an approval that names who may decide, or that takes several."""
+
+    by: str
+    approved: bool | None
+    """None for those who may not see values."""
+    at: Instant
+    comment: OrNull = ""
+    how: Known = Known.CLAIMED
+    """Whether the name is what the caller said, or a token's."""
+
+
+class Voting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of an approval that keeps count of who says what."""
+
+    quorum: int = 1
+    approvers: tuple[str, ...] | None = None
+    """Who may decide; anyone if there are none."""
+    not_by: tuple[str, ...] = ()
+    """Who may not, as they started the run, or forked it."""
+    votes: tuple[Vote, ...] = ()
+    sent: tuple[str, ...] = ()
+    """The ids under which votes were sent, of those that had one."""
+
+    @property
+    def by_name(self) -> bool:
+        """True if it matters who decides: a link, which proves no name, does not."""
+        return self.approvers is not None or bool(self.not_by)
+
+    @property
+    def left(self) -> tuple[str, ...] | None:
+        """Return who may still vote; none if that is anyone."""
+        if self.approvers is None:
+            return None
+        gone = {likeness(name) for name in (*self.not_by, *(vote.by for vote in self.votes))}
+        return tuple(name for name in self.approvers if likeness(name) not in gone)
+
+    def with_vote(self, vote: Vote, sent_id: str | None) -> Self:
+        """Return it with one vote more."""
+        sent = self.sent if sent_id is None else (*self.sent, sent_id)
+        return msgspec.structs.replace(self, votes=(*self.votes, vote), sent=sent)
+
+
+class VoteRefusal(StrEnum):
+    """Why a vote does not count."""
+
+    BY_LINK = "by_link"
+    """It matters who decides, and a link proves no name."""
+    NOT_NAMED = "not_named"
+    """The name is none of the approvers."""
+    STARTER = "starter"
+    """Who started the run, or forked it, does not decide."""
+    TWICE = "twice"
+    """That name has voted."""
+
+
+class VotingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may decide an approval, how many must, and who has."""
+
+    quorum: Count
+    """How many must approve."""
+    approvers: list[str] | None
+    """Who may decide; none if anyone may who has a name."""
+    not_by: list[str]
+    """Who may not, as they started the run or forked it."""
+    votes: list[Vote]
+    left: list[str] | None
+    """Who may still vote; none if anyone may."""
 
 
 class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):

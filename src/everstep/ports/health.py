@@ -35,6 +35,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime | None = None
     """The server's clock; none if the store goes by the clock of this machine."""
     findings: tuple[Finding, ...] = ()
+    size_bytes: int | None = None
+    """How much room runs take in it, artifacts beside it left out; none if that takes long to find out."""
 
 
 @runtime_checkable

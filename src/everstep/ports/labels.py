@@ -30,9 +30,13 @@ class LabelStore(Protocol):
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
-        """Change the tags of a run, ended or not, as `engine.query.labels.tagged` says; it needs no lease."""
+        """Change the tags of a run, ended or not, as `engine.query.labels.tagged` says; it needs no lease.
+
+        With `head`, only while its newest record has that sequence.
+        """
 
 
 class LabelRange(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ ATTEMPTS = 10
 """How many attempts at a visit keep their logs."""
 NOT_HERE = "this store keeps no live data, only what is recorded; SQLite, PostgreSQL and Redis do"
 """What those are told who ask for live data of a store without."""
-_POSITION = re.compile(r"([0-9]{1,10}\.[0-9]{1,9})?(?:~([0-9]{1,10}\.[0-9]{1,12}))?")
+_POSITION = re.compile(r"([0-9]{1,10}\.[0-9]{1,9})?(?:~([0-9]{1,19}\.[0-9]{1,12}))?")
+"""A restored run begins at an epoch of 2^20 times its number in the store, so epochs may fill 63 bits."""
 
 
 class Offset(NamedTuple):

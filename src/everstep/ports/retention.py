@@ -60,10 +60,13 @@ class RetainingStore(Protocol):
     async def forget(self, run_ids: Sequence[str]) -> int:
         """Remove tombstones, so that their ids are free again, and return how many were there."""
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
         """Keep a run from being erased or trimmed until it is unpinned, which is a pin without a reason.
 
-        False if there is no such run. A pin that is there already gets the new reason.
+        False if there is no such run; with `head`, also if its newest record has another sequence. A pin that
+        is there already gets the new reason.
         """
 
     async def note(self, removal: Removal) -> None:

@@ -23,7 +23,7 @@ from everstep.model.commits import (
     Verdict,
 )
 from everstep.model.enums import Status
-from everstep.model.leases import Lease, Process, Quota, WorkerRow
+from everstep.model.leases import Lease, Process, Quota, WorkerRow, is_pause
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 
@@ -37,6 +37,7 @@ __all__ = [
     "CheckpointStore",
     "Commit",
     "Counts",
+    "PolledStore",
     "RationedStore",
     "Recoded",
     "RecodedWait",
@@ -71,12 +72,24 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     """Only the forks of this run."""
     needs_repair: bool = False
-    """Only runs that were found damaged."""
+    """Only runs that were found damaged, or were brought here."""
+    paused: bool = False
+    """Only runs that are paused, each by itself."""
     pinned: bool = False
     """Only runs that are pinned."""
     limit: int = 100
     before: str | None = None
     """Continue a listing: only runs admitted before this one, which may have been erased meanwhile."""
+
+    def _fits(self, row: RunRow) -> bool:
+        if self.paused:
+            return row.is_paused
+        return row.needs_repair is not None and not is_pause(row.needs_repair)
+
+    @property
+    def marked(self) -> int:
+        """What kind of mark is wanted: 1 of damage, 2 of a pause, 0 of no matter which, if any."""
+        return 2 if self.paused else int(self.needs_repair)
 
     def matches(self, row: RunRow) -> bool:
         """True if a listing shows this run. Where it begins and ends is for the store to say."""
@@ -85,7 +98,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.run_id in (None, row.run_id)
             and self.status in (None, row.status)
             and self.parent_run_id in (None, row.parent_run_id)
-            and (row.needs_repair is not None or not self.needs_repair)
+            and (not self.marked or self._fits(row))
             and (row.pinned is not None or not self.pinned)
         )
 
@@ -170,6 +183,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is an `AuditStore`: who does what to runs is kept with what they do."""
     has_labels: bool = False
     """It is a `LabelStore`: runs have tags and attributes."""
+    compares: bool = False
+    """Its `settle` and `change_wait` take `was`: votes on an approval are counted."""
+    takes_head: bool = False
+    """Its `request_stop`, `pin` and `tag` take `head`, so that a run that has gone on is left alone."""
+    pauses: bool = False
+    """It is a `PausingStore`: runs, flows and groups can be paused."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
     holds_waits: bool = True
@@ -240,11 +259,19 @@ class CheckpointStore(Protocol):
         """
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
         """Ask the run's owner to stop, with a note on who wants it; false if the run has ended.
 
-        Only a store that declares `audits` is given an `audit`, here and wherever else one is taken.
+        With `head`, only while its newest record has that sequence; false if it has another. Only a store
+        that declares `takes_head` is given one, and only one that declares `audits` an `audit`, here and
+        wherever else they are taken.
         """
 
     async def stop_note(self, run_id: str) -> bytes | None:
@@ -268,6 +295,7 @@ class CheckpointStore(Protocol):
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer, once. Returns whether this did it, and the wait as it is now.
@@ -275,16 +303,19 @@ class CheckpointStore(Protocol):
         With `token_hash`, only if that is still its token. From its due time on an answer does not count:
         the clock's is written in its place, as `engine.settling` says. That goes by the store's clock where
         it has one; `at` is for an answer that another store took at that time. `details` take the place of
-        the wait's own with the answer, and say who gave it.
+        the wait's own with the answer, and say who gave it. With `was`, only if its own are still these.
         """
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         """Settle what is due of a run's waits by the store's own scheduler, and return all settled ones."""
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
-        """Change an open wait and return it; one that is not open is returned as it is."""
+        """Change an open wait and return it; one that is not open is returned as it is.
+
+        So is, with `was`, one whose details are others by now.
+        """
 
     async def claim_due(
         self,
@@ -405,6 +436,17 @@ class WakingStore(Protocol):
         """Call `wake` soon after another client made a run due, from any thread; returns what ends that.
 
         It begins with the first call of `changes`, which counts all that is told of here, and more.
+        """
+
+
+@runtime_checkable
+class PolledStore(Protocol):
+    """A store whose `changes` asks its server several times a second, for as long as it is called."""
+
+    async def written(self) -> int:
+        """Return a number that is another one once anybody wrote, by one short question.
+
+        It may be before what was written can be read: who wants to miss nothing calls `changes` from then on.
         """
 
 

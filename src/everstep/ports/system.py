@@ -59,15 +59,15 @@ def uptime(clock: Clock) -> float | None:
     return None if getattr(clock, "is_manual", False) else clock.monotonic()
 
 
-def wait_until(clock: Clock, system: System, at: datetime) -> None:
-    """Hold this thread up until `now()` has reached `at`, or as much time has passed as there was to go."""
+def wait_until(clock: Clock, system: System, at: datetime, woken: Event | None = None) -> None:
+    """Hold this thread up until `now()` has reached `at`, as much time has passed, or it is woken."""
     own = getattr(clock, "wait_until", None)
     if own is not None:
         own(at)
         return
     left = (at - clock.now()).total_seconds()
     if left > 0:
-        system.event().wait(left)
+        (woken or system.event()).wait(left)
 
 
 class Ids(Protocol):

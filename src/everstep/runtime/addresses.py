@@ -66,6 +66,26 @@ async def in_run(runs: RunReader, address: str) -> tuple[str, Part | None]:
     return run_id, part
 
 
+async def part_with(runs: RunReader, address: str, others: Iterable[tuple[str, int]]) -> Part | None:
+    """Return the part that an address names of a run as it is now; a visit may be known from elsewhere alone.
+
+    Such as from its log: the process of a step may have died before any record told of it.
+    """
+    path = address.partition("/")[2]
+    wanted = Address.parse(path) if path else None
+    newest = sorted(others, key=lambda other: -other[1])
+    known = None if wanted is None else _first(wanted, newest)
+    try:
+        _, recorded = await in_run(runs, address)
+    except RunNotFound:
+        if known is None:
+            raise
+        return known
+    if recorded is None or known is None or known.path != recorded.path:
+        return recorded
+    return max(known, recorded, key=lambda part: part.visit)
+
+
 async def _find(runs: RunReader, row: RunRow, sequence: int, wanted: Address) -> Part | None:
     """Return the newest visit that an address may mean, reading the chain back from a checkpoint."""
     last, oldest = sequence, None

@@ -6,9 +6,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from everstep.errors import LeaseLost
 from everstep.graph.compile.plan import Plan
+from everstep.model.acts import Act
 from everstep.model.durability import Durability
-from everstep.model.enums import Status
+from everstep.model.enums import Status, Trigger
 from everstep.model.leases import Lease
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
@@ -87,6 +89,8 @@ class RestingRuns:
         )
         journal = Journal(self._services, identity, durability, folded.state, folded.space)
         journal.head = folded.head
+        if row.group is not None:
+            journal.group = row.group
         journal.noted, journal.noted_from = folded.note, folded.head.sequence
         journal.lease = lease
         journal.is_halted = row.status is Status.HALTED
@@ -105,3 +109,23 @@ class RestingRuns:
         journal, _ = await self.journal_at_rest(row, lease)
         await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
+
+    async def reopen(self, row: RunRow, act: Act | None) -> bool:
+        """Let a run that failed go on, without its code, and leave it to workers to drive.
+
+        False if it has gone on since it was looked at. Who has it at that moment is waited for.
+        """
+        taken = await self.take_up(row, Durability(), waits=True)
+        try:
+            fresh = taken.row or await self.reader.row(row.run_id)
+            if (fresh.checkpoints, fresh.status) != (row.checkpoints, row.status):
+                return False
+            journal, folded = await self.journal_at_rest(fresh, taken.lease)
+            journal.act = act
+            folded.state.reopen()
+            await journal.flush(Trigger.RESUME, changes_status=True)
+            return True
+        except LeaseLost:
+            return False
+        finally:
+            await self.release(taken.lease)

@@ -28,6 +28,7 @@ EventKind = Literal[
     "run_started",
     "run_resumed",
     "run_halted",
+    "run_paused",
     "run_ended",
     "step_replayed",
     "step_started",

@@ -12,7 +12,7 @@ from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.address import Part
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import RunRow
-from everstep.runtime.lineage import Link, claimed_digest, verified
+from everstep.runtime.lineage import Link, claimed_digest, headers, verified
 from everstep.runtime.reader import RunReader
 
 _PAGE = 256
@@ -108,6 +108,38 @@ async def stretch(runs: RunReader, row: RunRow, first: int, last: int) -> list[C
             before.stored.checkpoint_id, claimed_digest(before), (flow.flow_version, flow.flow_hash), versions
         ),
     )
+
+
+async def shared_until(runs: RunReader, one: tuple[str, int], other: tuple[str, int]) -> int | None:
+    """Return the newest checkpoint that two moments of runs have in common; none if there is none.
+
+    Only rows are read: a run shares with its forks what it had when they were made.
+    """
+    ends: list[dict[str, int]] = []
+    for run_id, at in (one, other):
+        last, found = at, dict[str, int]()
+        with suppress(StateCorrupted):  # a run that it comes from is gone
+            async for row in runs.lineage.back(await runs.row(run_id)):
+                if last >= row.first:
+                    found[row.run_id] = last
+                last = min(last, row.forked_at or 0)
+        ends.append(found)
+    common = ends[0].keys() & ends[1].keys()
+    return max((min(ends[0][run_id], ends[1][run_id]) for run_id in common), default=None)
+
+
+async def told_by(
+    runs: RunReader, row: RunRow, first: int, last: int, part: Part | None = None
+) -> list[CheckpointRecord]:
+    """Return what the checkpoints between two sequences say, without looking at the values they name."""
+    links = await runs.lineage.get(row, max(1, first - 1), last)
+    before = b""
+    if first > 1 and links:
+        before, links = claimed_digest(links[0]), links[1:]
+    try:
+        return narrowed((record for _, record in headers(links, before)), part)
+    except StateCorrupted as error:
+        raise await runs.with_way_back(row, error) from error
 
 
 def narrowed(records: Iterable[CheckpointRecord], part: Part | None) -> list[CheckpointRecord]:

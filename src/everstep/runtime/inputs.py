@@ -64,19 +64,18 @@ class Given(msgspec.Struct, frozen=True):
                 f"priority is {priority!r}.",
                 fix="Give a whole number; the higher, the sooner. 0 is usual.",
             )
-        if group is not None and not _is_group(group):
-            raise BadRequest(
-                f"group is {group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_TEXT} characters."
-            )
+        if group is not None:
+            check_name("group", group)
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
 
 
-def _is_group(group: object) -> bool:
-    if not isinstance(group, str) or not 0 < len(group) <= LONGEST_TEXT:
-        return False
+def check_name(what: str, name: object) -> None:
+    """Raise unless this can be the name of a group."""
+    is_text = isinstance(name, str) and 0 < len(name) <= LONGEST_TEXT
     # What no store could keep as text.
-    return not any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in group)
+    if not is_text or any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in str(name)):
+        raise BadRequest(f"{what} is {name!r:.60}.", fix=f"Give a text of 1 to {LONGEST_TEXT} characters.")
 
 
 async def draft_run(

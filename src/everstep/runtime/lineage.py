@@ -12,6 +12,7 @@ from everstep.codec.records import OpenRecord, check_digest, digest_of, unseal
 from everstep.codec.sealing import look_at, open_record
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Trigger
+from everstep.model.records import CheckpointRecord
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
 _PAGE = 256
@@ -240,6 +241,26 @@ def trimmed(row: RunRow, sequence: int) -> RunNotFound:
         fix=f"Take one from {row.trimmed_before} on.",
         oldest=row.trimmed_before,
     )
+
+
+def headers(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tuple[Link, CheckpointRecord]]:
+    """Yield what records say, each checked against the digest before it, but not the values they name.
+
+    Of an encrypted one, texts of errors stay sealed; who did what is opened where a key is at hand.
+    """
+    previous: Link | None = None
+    for link in links:
+        if previous is not None and link.sequence != previous.sequence + 1:
+            raise StateCorrupted(f"{link.where} follows checkpoint {previous.sequence}: records are missing.")
+        previous = link
+        if link.stored.is_stub:
+            before = link.stored.digest
+            continue
+        opened = link.unseal(before)
+        before = opened.digest
+        if opened.notes:
+            opened = look_at(opened, link.row.run_id, link.where, link.codecs)
+        yield link, opened.record
 
 
 def verified(

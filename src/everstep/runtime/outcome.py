@@ -33,5 +33,7 @@ class Outcome(NamedTuple):
     """Tokens that were made for its waits just now."""
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    paused: str | None = None
+    """The mark of its pause, if that is why it was let go of."""
     fallback: Fallback | None = None
     """If it goes on in the place of a damaged run: which one, and from where."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from everstep.codec.records import OpenRecord
@@ -25,6 +25,8 @@ _RESUME, _MIGRATION, _WHOLE = Trigger.RESUME, Trigger.MIGRATION, ValueForm.WHOLE
 # A member of an enum takes ten times as long to find in its class, and every record comes by here.
 Version = tuple[str, int]
 """A value by its name and the number of its version."""
+See = Callable[[ValueSpace, str, str], Any]
+"""Gives what is noted of a value: from all values, its local name, and what its name begins with."""
 
 
 class Rehydrated:
@@ -44,6 +46,7 @@ class Rehydrated:
         self.seen: dict[Version, Any] = {}
         """Versions that were watched for and came by, or why one of them cannot be read."""
         self._watched: frozenset[Version] = frozenset()
+        self._see: See = ValueSpace.peek
         self._places: frozenset[str] = frozenset()
         """What the names that are watched for begin with."""
         self._lists = Lists(self.space)
@@ -87,9 +90,12 @@ class Rehydrated:
         for step in opened.record.steps[:count]:
             self._apply(step, payloads)
 
-    def watch(self, versions: Collection[Version]) -> None:
-        """Note these versions in `seen`: those that are there, and the others when they come by."""
-        self._watched = frozenset(versions)
+    def watch(self, versions: Collection[Version], see: See = ValueSpace.peek) -> None:
+        """Note these versions in `seen`: those that are there, and the others when they come by.
+
+        What is noted of each is the value, or what `see` gives.
+        """
+        self._watched, self._see = frozenset(versions), see
         self._places = frozenset(split_name(name)[0] for name, _ in versions)
         for prefix in tuple(self.space.areas):
             self._note_area(prefix)
@@ -113,7 +119,7 @@ class Rehydrated:
         if slot is None or (full, slot.written.version) not in self._watched:
             return
         try:
-            self.seen[full, slot.written.version] = self.space.peek(name, prefix)
+            self.seen[full, slot.written.version] = self._see(self.space, name, prefix)
         except Exception as error:  # whatever is wrong with one value, the others can be read
             self.seen[full, slot.written.version] = Unreadable(error)
 

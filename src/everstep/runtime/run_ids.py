@@ -29,11 +29,11 @@ def check_run_id(run_id: str) -> str:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         if isinstance(run_id, str) and RUN_ID.fullmatch(head := run_id.partition("/")[0]) and head != run_id:
             raise BadRequest(
-                f"{without_tokens(repr(run_id))} is a part of a run, and this takes whole runs.",
+                f"{without_tokens(repr(run_id)):.160} is a part of a run, and this takes whole runs.",
                 fix=f"Write {head}. Ids of runs have letters, digits, '.', '_' and '-', at most 128 of them.",
             )
         raise BadRequest(
-            f"{without_tokens(repr(run_id))} is not a run id.",
+            f"{without_tokens(repr(run_id)):.160} is not a run id.",
             fix="Use letters, digits, '.', '_' and '-', at most 128 of them.",
         )
     return run_id

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -21,12 +21,13 @@ from everstep.errors import (
     LeaseLost,
     RunAbandoned,
     RunCancelled,
+    RunPaused,
     StoreError,
 )
 from everstep.graph.author.flow import Flow
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
-from everstep.model.leases import Lease
+from everstep.model.leases import Lease, lane_of
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from everstep.engine.commits import first_row
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
+    from everstep.ports.pausing import PausingStore
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import attach
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
     from everstep.runtime.operations.acting import concerning, riding, written
+    from everstep.runtime.operations.pausing import Pauses, run_paused
     from everstep.runtime.outage.outbox import waits_here
     from everstep.runtime.reader import RunReader
     from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
@@ -70,6 +73,8 @@ else:
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
+    Pauses = on_demand("everstep.runtime.operations.pausing:Pauses")
+    run_paused = on_demand("everstep.runtime.operations.pausing:run_paused")
     concerning = on_demand("everstep.runtime.operations.acting:concerning")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
@@ -92,6 +97,8 @@ log = logging.getLogger("everstep")
 _PATIENCE, _LOOK = 30.0, 0.005
 """Seconds that closing waits for what is driven, and between two looks."""
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
+_UNDER_WAY = (None, Status.RUNNING)
+"""What a drive comes to that was stopped, or whose run is paused."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -122,6 +129,11 @@ class Runs:
     def resting(self) -> RestingRuns:
         """What is done to runs that are not driven."""
         return RestingRuns(self._services, self.keeper, self.reader)
+
+    @cached_property
+    def pauses(self) -> Pauses:
+        """What is paused."""
+        return Pauses(self._services, self.reader, self.keeper)
 
     @cached_property
     def shared(self) -> SharedBreakers:
@@ -251,7 +263,7 @@ class Runs:
         act: Act | None,
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
-        if act is not None:
+        if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id)
         if _is_over(row, start, reopens=reopens):
             return await self.reader.recorded(row)
@@ -293,17 +305,34 @@ class Runs:
                 fix=f"To cancel the whole run: everstep cancel {run_id.partition('/')[0]}",
             )
         row = check_still_here(await self.reader.row(run_id))
-        note, audit, row_of = None, None, {}
-        if act is not None:
-            note, audit = close_act(self._services.codecs, run_id, act), riding(act, run_id)
-        if audit is not None:
-            row_of["audit"] = audit
-        if row.status.is_final or not await self._services.store.request_stop(
-            run_id, StopRequest.CANCEL, note, **row_of
-        ):
+        if row.status.is_final or not await self._ask_to_stop(row, act):
             return (await self.reader.row(run_id)).status
+        return await self.end_if_asked(row)
+
+    async def cancel_at(self, row: RunRow, act: Act | None) -> bool:
+        """Cancel a run that still is as it was looked at; false if it has gone on since, or ended."""
+        if not await self._ask_to_stop(check_still_here(row), act, head=row.checkpoints):
+            return False
+        await self.end_if_asked(row)
+        return True
+
+    async def _ask_to_stop(self, row: RunRow, act: Act | None, **said: Any) -> bool:
+        note, audit = None, None
+        if act is not None:
+            note = close_act(self._services.codecs, row.run_id, act)
+        if act is not None or self._services.notes_unnamed:
+            audit = riding(act, row.run_id)
+        if audit is not None:
+            said["audit"] = audit
+        if not await self._services.store.request_stop(row.run_id, StopRequest.CANCEL, note, **said):
+            return False
         if audit is not None:
             written(audit)
+        return True
+
+    async def end_if_asked(self, row: RunRow) -> Status:
+        """End a run that was asked to stop, unless it has an owner, which does so at its next write."""
+        run_id = row.run_id
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))
@@ -326,6 +355,8 @@ class Runs:
     async def _start(self, flow: Flow, given: Given, run_id: str) -> Outcome | tuple[Slot, ...]:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
+        if services.looks_first:
+            await self._look_first()
         journal, state, space, drafts = await draft_run(services, flow, given, run_id)
         if services.tracing is not None:
             self._trace(services.tracing, journal, flow)
@@ -338,6 +369,8 @@ class Runs:
             raise
         if verdict is Verdict.EXISTS:
             return drafts
+        if given.traits.group is not None:
+            journal.group = given.traits.group
         self._emit("run_started", run_id, {"flow": flow.name})
         return await self._drive(flow, Ready(journal, state, space))
 
@@ -360,11 +393,14 @@ class Runs:
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
+        await self._check_paused(row)
         asked = self._services.clock.monotonic()
         taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
         self.keeper.keep(taken.lease, flow.durability.lease_ttl, asked)
         try:
             row = taken.row or await self.reader.row(row.run_id)
+            if row.needs_repair is not None:
+                await self._check_paused(row)  # it was paused meanwhile
         except BaseException:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)
@@ -374,6 +410,27 @@ class Runs:
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
         return row, taken
+
+    async def _check_paused(self, row: RunRow) -> None:
+        """Raise if a run is not to go on now."""
+        if row.is_paused:
+            raise run_paused(row)
+        if row.status.is_final:
+            return
+        if self._services.looks_first:
+            await self._look_first()
+        if lane_of(self.keeper.lanes, row.flow_id, row.group) is None:
+            return
+        # Lanes are not looked at while nothing is driven here: it may have been let go on since.
+        self.keeper.take_pauses(await cast("PausingStore", self._services.store).held(()))
+        if (lane := lane_of(self.keeper.lanes, row.flow_id, row.group)) is not None:
+            raise run_paused(row, lane)
+
+    async def _look_first(self) -> None:
+        """Look at what is paused before this host drives its first run, if it is told to."""
+        looks = self._services.looks_first and not self.keeper.has_looked
+        if looks and self._services.store.capabilities.pauses:
+            self.keeper.take_pauses(await cast("PausingStore", self._services.store).held(()))
 
     async def _take_up(
         self,
@@ -419,6 +476,9 @@ class Runs:
                 journal = await self.resting.journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
             journal.endures, journal.act, begun = endures, act, journal
+            if lease.epoch > 1 and row.status is Status.RUNNING:
+                machine, pid = services.processes.here()
+                journal.took_over = {"epoch": lease.epoch, "host": machine, "pid": pid}
             if row.stop_request is StopRequest.CANCEL:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
@@ -485,6 +545,12 @@ class Runs:
         tried: set[str] = set()
         while True:
             outcome = await self._drive_once(flow, ready)
+            if outcome.paused is not None:
+                taken = await self._unpaused(flow, outcome, endures=ready.journal.endures)
+                if isinstance(taken, Ready):
+                    ready = taken
+                    continue
+                outcome = taken or outcome
             if outcome.status is not Status.HALTED or outcome.spooled:
                 return outcome
             tokens |= outcome.tokens
@@ -494,6 +560,27 @@ class Runs:
                 halted = taken or await self._halted(outcome, tokens)
                 return halted._replace(tokens=tokens)
             ready = taken
+
+    async def _unpaused(self, flow: Flow, paused: Outcome, *, endures: bool) -> Ready | Outcome | None:
+        """Take up a run that was let go of as it was paused, if it is no longer; else say that it is."""
+        try:
+            row = await self.reader.row(paused.run_id)
+            self.keeper.take_pauses(await cast("PausingStore", self._services.store).held(()))
+        except StoreError:
+            return paused
+        if row.is_paused or lane_of(self.keeper.lanes, row.flow_id, row.group) is not None:
+            self._emit("run_paused", paused.run_id, {"flow": flow.name})
+            return paused
+        paused = paused._replace(paused=None)
+        if paused.status is not Status.RUNNING:
+            return paused
+        try:
+            claimed = await self._claimed(row, flow, is_patient=False, reopens=False)
+        except (LeaseConflict, RunPaused):
+            return paused  # a worker was quicker
+        return (
+            claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
+        )
 
     async def _taken_up_again(
         self, flow: Flow, halted: Outcome, tried: set[str], *, endures: bool
@@ -506,8 +593,8 @@ class Runs:
         tried |= ripe
         try:
             claimed = await self._claimed(run, flow, reopens=False)
-        except LeaseConflict:
-            return None  # another process has seen it too
+        except (LeaseConflict, RunPaused):
+            return None  # another process has seen it too, or it is not to go on
         return (
             claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
         )
@@ -543,9 +630,10 @@ class Runs:
             raise
         finally:
             try:
-                await self._let_go(
-                    lease, drive.threads() if status is None else (), is_over=status is not None
-                )
+                if lease is not None and status in _UNDER_WAY:
+                    await self._let_go(lease, drive.threads())
+                elif lease is not None:
+                    self.keeper.drop(lease)
             finally:
                 driving.discard(drive)
         if self._services.schedulers.has_others:
@@ -553,7 +641,10 @@ class Runs:
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
-            return Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)
+            outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)
+            return outcome if drive.paused is None else outcome._replace(paused=drive.paused)
+        if status is Status.RUNNING:
+            return await self._paused(Outcome(journal.run_id, status, state, space, spooled=spooled), drive)
         if status.is_final and journal.writes and self._services.after_run is not None:
             self._services.after_run(flow)
         error = drive.failure
@@ -565,15 +656,20 @@ class Runs:
             return outcome._replace(waits=await self._waits_of(journal.run_id), tokens=drive.tokens)
         return outcome
 
-    async def _let_go(self, lease: Lease | None, threads: Sequence[Future[None]], *, is_over: bool) -> None:
-        if lease is None:
-            return
+    async def _paused(self, outcome: Outcome, drive: Drive) -> Outcome:
+        """Return what a drive came to that let go of a paused run."""
+        outcome = outcome._replace(paused=drive.paused)
+        if not outcome.state.waits:
+            return outcome
+        return outcome._replace(waits=await self._waits_of(outcome.run_id), tokens=drive.tokens)
+
+    async def _let_go(self, lease: Lease, threads: Sequence[Future[None]]) -> None:
+        """Give the lease of a run back that is not over, once no thread of it makes an effect any more."""
         if threads:
             self.keeper.linger(lease, threads)
             return
         self.keeper.drop(lease)
-        if not is_over:
-            await self.resting.release(lease)
+        await self.resting.release(lease)
 
     async def _waits_of(self, run_id: str) -> tuple[WaitRow, ...]:
         """Return what a run waits for whose last steps are kept here, as far as the store can be asked."""

@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from everstep.runtime.live.live_data import LiveData
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.metrics.store_view import Seen, StoreView
+    from everstep.runtime.operations.run_times import ReadTimes
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.waits.tokens import Tokens
 else:
     LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
+    ReadTimes = on_demand("everstep.runtime.operations.run_times:ReadTimes")
     StoreView = on_demand("everstep.runtime.metrics.store_view:StoreView")
     Tokens = on_demand("everstep.runtime.waits.tokens:Tokens")
 
@@ -87,6 +89,10 @@ class Services:
     """What makes spans of what is done here, if that was asked for."""
     meter: Meter | None
     """What counts for metrics; none if there are to be none."""
+    notes_unnamed = False
+    """True if the audit log may have rows of acts without a name, as of those over HTTP."""
+    looks_first = False
+    """True if what is paused is looked at before the first run is driven: a command drives but one."""
     side_by_side = False
     """True while a worker drives several runs on this loop, or may at any moment: no node is to hold it."""
 
@@ -160,6 +166,11 @@ class Services:
         self.driving: set[Drivable] = set()
         """What drives runs on this loop."""
         self.max_threads, self._threads = max_threads, _Threads(system, max_threads)
+
+    @cached_property
+    def read_times(self) -> ReadTimes:
+        """The times of ended runs that were read."""
+        return ReadTimes()
 
     @cached_property
     def tokens(self) -> Tokens:

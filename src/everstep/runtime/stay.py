@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
-from everstep.errors import LeaseConflict, StoreError
+from everstep.errors import LeaseConflict, RunPaused, StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow
 from everstep.runtime.outcome import Outcome
@@ -24,10 +24,13 @@ async def stay(
     services: Services, runs: RunReader, outcome: Outcome, again: Callable[[], Awaitable[Outcome]]
 ) -> Outcome:
     """Drive the run `again` whenever an answer comes or a time is over, until it has ended."""
-    while outcome.status is Status.HALTED:
+    while outcome.status is Status.HALTED and outcome.paused is None:
         try:
             await _something(services, runs, outcome)
             outcome = await again()
+        except RunPaused:
+            row = await runs.row(outcome.run_id)
+            return outcome._replace(paused=row.needs_repair or "")
         except LeaseConflict:
             await services.system.pause(LOOK)  # a worker was quicker; it will end or halt
         except StoreError:

@@ -15,23 +15,29 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from everstep.client.audit import cutting, note_unnamed, unnamed
 from everstep.client.host import AsyncHost
 from everstep.client.surroundings import new_request_id
 from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.author.flow import Flow
+from everstep.model.acts import without_tokens
 from everstep.runtime.live.at_work import REQUEST
 from everstep.server.access.admission import Access
 from everstep.server.access.proxy import ProxyUsers
 from everstep.server.access.roles import Role
+from everstep.server.access.sessions import ACTS, LOOKS, Sessions
 from everstep.server.access.withheld import without_reasons
 from everstep.server.checks import SLASH, check_query
-from everstep.server.endpoint import MAX_BODY, Endpoint, Service, caller_of
-from everstep.server.guards import check
+from everstep.server.endpoint import MAX_BODY, REFUSED, Endpoint, Service, caller_of
+from everstep.server.guards import check, note_refusal, unnamed_caller
+from everstep.server.lean import lean
 from everstep.server.openapi import document
-from everstep.server.redaction import redacted, without_tokens
+from everstep.server.redaction import redacted
 from everstep.server.routes import ENDPOINTS
 from everstep.server.wire import failure, for_viewer, internal
+
+__all__ = ["ACTS", "LOOKS", "Application", "create_app", "flows_by_name"]
 
 log = logging.getLogger("everstep.server")
 access = logging.getLogger("everstep.access")
@@ -61,15 +67,21 @@ def create_app(
     base_url: str = "",
     keep_alive: float = 15.0,
     works: bool = True,
+    secret: str | None = None,
+    acts_as: str = "",
 ) -> Application:
     """Return the service as an ASGI application. `token` is that of an admin without a name.
 
     `tokens` is a file of names and roles, and `users` says which proxy may name users. Without any of the
     three all requests of this machine are let in, so there must be no way for another to connect. A service
-    that does not work drives no run: what is to go on is left to workers.
+    that does not work drives no run: what is to go on is left to workers. With a token or a `secret`,
+    browsers that have logged in to the console stay so when the service begins anew; `acts_as` is who acts
+    there, if no name is known better.
     """
     file = None if tokens is None else Path(tokens)
-    access = Access(host.clock, token=token, tokens=file, users=users)
+    known = token if token is not None else secret
+    sessions = Sessions(host.clock.now, None if known is None else known.encode(), place=base_url)
+    access = Access(host.clock, token=token, tokens=file, users=users, sessions=sessions)
     service = Service(
         host=host,
         flows=flows_by_name(flows),
@@ -78,6 +90,7 @@ def create_app(
         max_body=max_body,
         keep_alive=keep_alive,
         works=works,
+        acts_as=acts_as,
         document=document(
             ENDPOINTS,
             base_url=base_url,
@@ -94,6 +107,7 @@ class Application:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._tracer = tracer_in(service.host)
+        note_unnamed(service.host)
         self._router: ASGIApp = Router(_routes(service), default=_nowhere, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,7 +141,8 @@ class Application:
             seconds = time.monotonic() - began
             method = _known_method(scope["method"])
             self.service.metrics.observe(method, scope.get(ROUTE, "none"), status, seconds)
-            access.info("%s %s %d %.1f ms", method, redacted(scope["path"]), status, seconds * 1000)
+            path = redacted(self.service.access.without_tokens(scope["path"]))
+            access.info("%s %s %d %.1f ms", method, path, status, seconds * 1000)
             REQUEST.reset(around)
 
 
@@ -140,7 +155,8 @@ def _header(scope: Scope, name: bytes) -> str | None:
 def _request_id(scope: Scope) -> str:
     """Return the id that the client gave its request, if it is one, else a new one."""
     given = _header(scope, b"x-request-id")
-    return given if given is not None and _REQUEST_ID.fullmatch(given) else new_request_id()
+    is_one = given is not None and _REQUEST_ID.fullmatch(given) and without_tokens(given) == given
+    return given if is_one and given is not None else new_request_id()
 
 
 def _path_of(raw: bytes) -> str:
@@ -178,17 +194,26 @@ class _Resource:
         method = request.method
         endpoint = self._endpoints.get("GET" if method == "HEAD" else method)
         response = self._not_that_way() if endpoint is None else await self._answer(endpoint, request)
+        if method in ("GET", "HEAD"):
+            response = await lean(request, response)
         if method == "HEAD":
             body, response = response, Response(status_code=response.status_code)
             response.raw_headers = body.raw_headers
         await response(scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        with cutting(self._service.access.without_tokens):
+            return await self._answered(endpoint, request)
+
+    async def _answered(self, endpoint: Endpoint, request: Request) -> Response:
         try:
             await check(self._service, endpoint, request)
             if endpoint.errors_in == "application/json":  # a link may gain parameters on its way to a person
-                check_query(request, [query.name for query in endpoint.query])
-            response = await endpoint.handler(self._service, request)
+                check_query(request, endpoint.query)
+            with unnamed(unnamed_caller(self._service, endpoint, request)):
+                response = await endpoint.handler(self._service, request)
+            if (error := request.scope.get(REFUSED)) is not None:
+                await note_refusal(self._service, endpoint, request, error)
             caller = caller_of(request)
             if caller is None or caller.role is not Role.VIEWER:
                 return response
@@ -198,6 +223,8 @@ class _Resource:
                 log.error(
                     "%s %s: [%s] %s", request.method, self._path, error.code, without_tokens(str(error))
                 )
+            elif endpoint.act:
+                await note_refusal(self._service, endpoint, request, error)
             caller = caller_of(request)
             if caller is not None and (caller.role is Role.VIEWER or caller.is_restricted):
                 error = without_reasons(error)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,11 +18,14 @@ from everstep.client.queries import Parameter, parameters_of
 from everstep.graph.author.flow import Flow
 from everstep.server.access.admission import Access
 from everstep.server.access.roles import Principal, Reach, Role
+from everstep.server.looked_over import LookedOver
 from everstep.server.metrics import Metrics
 from everstep.server.probe import Probe
 from everstep.server.schemas import FLAG, TEXT, Schema, Shape
 
 MAX_BODY = 1 << 20
+QUESTIONS = 8
+"""Workers answer before they drive anything else, so clients could keep them from that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,8 @@ class Service:
     """Whom to let in."""
     base_url: str = ""
     """Where browsers find the service; empty if that was not said."""
+    acts_as: str = ""
+    """Who acts in a browser of this machine; empty if that was not said."""
     works: bool = True
     """False if it leaves all runs to workers, and drives none itself."""
     max_body: int = MAX_BODY
@@ -46,6 +52,9 @@ class Service:
     document: dict[str, Any] = field(default_factory=dict)
     """The OpenAPI document."""
     probe: Probe = field(default_factory=Probe)
+    looked_over: LookedOver = field(default_factory=LookedOver)
+    questions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, QUESTIONS))
+    """Lets so many be asked of workers at a time."""
 
 
 class Guard(StrEnum):
@@ -61,6 +70,10 @@ class Guard(StrEnum):
 
 PRINCIPAL = "everstep.principal"
 """Where the scope of a request says who it comes from."""
+
+
+REFUSED = "everstep.refused"
+"""Where the scope of a request has the error of which a page has told already."""
 
 
 def caller_of(request: Request) -> Principal | None:
@@ -79,6 +92,7 @@ class Query:
     name: str
     schema: dict[str, Any]
     description: str
+    is_required: bool = False
 
 
 def queries_of(shape: type[Struct], most: int) -> tuple[Query, ...]:
@@ -130,6 +144,8 @@ class Endpoint:
     guard: Guard = Guard.BEARER
     role: Role | None = None
     """The least role that may call it; of one that says none only admins may, and a test fails."""
+    act: str = ""
+    """What the audit log calls what it does; empty if it only tells of something."""
     reach: Reach = Reach.STORE
     """What it tells of or acts on: what tokens for some flows may call follows from that."""
     cuts_itself: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.codec.wire import schemas
 from everstep.server.access.roles import Role
-from everstep.server.checks import ADDRESS, BREAKER_NAME, EVENT_NAME, PART, TOKEN, WAIT_ID
+from everstep.server.checks import ADDRESS, BREAKER_NAME, EVENT_NAME, FLOW_NAME, PART, STEP, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
 from everstep.server.shapes import Error
@@ -21,18 +21,20 @@ MEANINGS = {
     403: "The role does not suffice; or the service asks for no token, and this did not come to localhost.",
     404: "There is no such thing.",
     408: "The body does not come in.",
-    409: "It is over already, or another process has it.",
+    409: "It is over already, another process has it, or no live worker has its flow.",
     413: "The body is too large.",
     422: "The flow does not take these inputs.",
-    503: "The store is busy or out of reach.",
+    503: "The store is busy or out of reach, or no worker answered in time.",
 }
 
 PATH_PARAMETERS = {
     "run_id": pattern(PART),
+    "address": pattern(STEP),
     "wait_id": pattern(WAIT_ID),
     "token": pattern(TOKEN),
     "breaker": pattern(BREAKER_NAME),
     "event": pattern(EVENT_NAME),
+    "flow": pattern(FLOW_NAME),
 }
 
 
@@ -96,6 +98,7 @@ def _operation(endpoint: Endpoint, security: list[dict[str, Any]]) -> dict[str, 
         *({"name": n, "in": "path", "required": True, "schema": forms[n]} for n in names),
         *(
             {"name": q.name, "in": "query", "schema": q.schema, "description": q.description}
+            | ({"required": True} if q.is_required else {})
             for q in endpoint.query
         ),
         *(SIGNATURE if endpoint.is_signed else ()),

@@ -1,17 +1,12 @@
-"""Texts without the secrets in them, for logs and errors."""
+"""Paths as a log may show them. Apart from the service, as its forms of secrets are a matter of their own."""
 
 from __future__ import annotations
 
 import re
 
+from everstep.model.acts import without_tokens
+
 _IN_PATH = re.compile(r"^/(answers|w)/.*", re.DOTALL)
-_TOKEN = re.compile(r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{24}))[A-Za-z0-9_-]+")
-"""The tokens of waits, and those that `everstep token new` makes."""
-
-
-def without_tokens(text: str) -> str:
-    """Return a text with the tokens cut out."""
-    return _TOKEN.sub(r"\1…", text)
 
 
 def redacted(path: str) -> str:

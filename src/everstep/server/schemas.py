@@ -15,6 +15,7 @@ Shape = Schema | type[Struct] | tuple[type[Struct], ...]
 
 ANY: Schema = {}
 TEXT: Schema = {"type": "string"}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
 FLAG: Schema = {"type": "boolean"}
 OBJECT: Schema = {"type": "object"}
 

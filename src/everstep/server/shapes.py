@@ -14,16 +14,19 @@ from everstep.client.audit import AuditInfo
 from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
+from everstep.client.looking.drawing import FlowDrawing
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
-from everstep.client.views import RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
+from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
+from everstep.graph.labels import LABEL_NAME
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
-from everstep.model.shapes import LONGEST_TEXT, PRIORITIES, Count, Instant, Value
+from everstep.model.shapes import LONGEST_QUERY, LONGEST_TEXT, PRIORITIES, SPEEDS, Count, Instant, Value
 from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
-from everstep.results import Event, Fallback, Untaken
+from everstep.results import BulkProgress, Event, Fallback, FlowInfo, Untaken
 from everstep.runtime.events import EventKind
-from everstep.server.checks import EVENT_ID, RUN_ID
+from everstep.server.access.roles import Role
+from everstep.server.checks import CHANGE_ID, EVENT_ID, RUN_ID
 
 
 class Error(Struct, frozen=True, kw_only=True):
@@ -39,6 +42,8 @@ class ShownRun(RunInfo, frozen=True, kw_only=True):
     """One run, with what it has spent and how its breakers stand, if its records can be read."""
 
     guards: RunGuards | UnsetType = UNSET
+    bulk: BulkProgress | UnsetType = UNSET
+    """Of a run that acts on many runs: how far it has come."""
 
 
 class Runs(Struct, frozen=True, kw_only=True):
@@ -71,10 +76,49 @@ class UntakenRuns(Struct, frozen=True, kw_only=True):
     runs: list[Untaken]
 
 
+class ShownFlow(FlowInfo, frozen=True, kw_only=True):
+    """A flow, its runs, and whether the service has its code."""
+
+    is_loaded: bool
+
+
+class Flows(Struct, frozen=True, kw_only=True):
+    """The flows of a store and of the service, by name."""
+
+    flows: list[ShownFlow]
+
+
+class OneFlow(ShownFlow, frozen=True, kw_only=True):
+    """One flow: its drawing, and what is found out from its code, if the service has that."""
+
+    drawing: FlowDrawing | None
+    """Of the flow that the service has, else of its newest run; none if there are no runs."""
+    report: dict[str, Any] | None
+    """What `everstep report --json` says."""
+    findings: dict[str, Any] | None
+    """What `everstep validate --json` says of it."""
+    asks: str | None
+    """If the service has no code of it: the command that starts one that has."""
+
+
 class Breakers(Struct, frozen=True, kw_only=True):
     """Breakers by name."""
 
     breakers: dict[str, BreakerInfo]
+
+
+class Pauses(Struct, frozen=True, kw_only=True):
+    """What is paused."""
+
+    pauses: list[PauseInfo]
+    """Flows and groups first, then runs, the newest first."""
+
+
+class Unpaused(Struct, frozen=True, kw_only=True):
+    """Whether something was let go on."""
+
+    unpaused: bool
+    """False if it was not paused."""
 
 
 class AuditLog(Struct, frozen=True, kw_only=True):
@@ -125,6 +169,22 @@ class StreamedEvent(Struct, frozen=True, kw_only=True):
     ]
 
 
+class StreamedChanges(Struct, frozen=True, kw_only=True):
+    """One message of a stream of changes."""
+
+    id: Annotated[str, Meta(pattern=f"^({CHANGE_ID})$")]
+    event: Literal["ready", "runs", "refetch", "trouble"]
+    data: Annotated[
+        str,
+        Meta(
+            extra_json_schema={
+                "contentMediaType": "application/json",
+                "contentSchema": {"$ref": "#/components/schemas/Changes"},
+            }
+        ),
+    ]
+
+
 class ShownNode(NodeInfo, frozen=True, kw_only=True):
     """One node of a run; a traceback, which shows code, stays with the service."""
 
@@ -150,6 +210,8 @@ class Nodes(Struct, frozen=True, kw_only=True):
     nodes: list[ShownNode]
     acts: list[RunAct]
     guards: RunGuards
+    left_out: Count
+    """Checkpoints before those that were read: of them it is only known how often nodes were visited."""
 
     @classmethod
     def of(cls, found: RunNodes) -> Nodes:
@@ -229,6 +291,8 @@ class Halted(Struct, frozen=True, kw_only=True):
     halted: bool
     run_id: str
     waits: list[WaitInfo]
+    paused: bool = False
+    """True if it was let go of because it, its flow or its group is paused."""
     fallback: Fallback | UnsetType = UNSET
 
 
@@ -240,10 +304,30 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """An answer was taken."""
+    """An answer was taken. It is still open where others have to approve, too."""
 
-    status: Literal["settled"] = "settled"
+    status: Literal["settled", "open"] = "settled"
     settled_at: Instant | None
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """Who asks, and what they may do."""
+
+    name: str
+    """Empty where the credential belongs to no name."""
+    role: Role
+    acts: bool
+    """False if it may only look, whatever its role."""
+    flows: list[str] | None
+    """The flows whose runs it sees; none for all."""
+    tags: list[str] | None
+    """Of those, only runs with one of these tags; none for all."""
+    release: str
+    """The version of everstep that answers."""
+    acts_as: str
+    """What to send as `Everstep-By` where there is no name; empty if that was not said."""
+    can_log_out: bool
+    """True for a browser that has logged in."""
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -294,12 +378,85 @@ class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it is found by; only its nodes change them."""
 
 
+_Label = Annotated[str, Meta(extra_json_schema={"pattern": f"^{LABEL_NAME.pattern}$"})]
+_Reason = Annotated[
+    str,
+    Meta(
+        max_length=LONGEST_TEXT,
+        extra_json_schema={"pattern": f"^[^\\u0000]{{0,{LONGEST_TEXT - 1}}}[^\\s\\u0000]$"},
+    ),
+]
+
+
+class PausesLane(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A flow, a group of it, or with `group` alone that group of every flow."""
+
+    flow: Annotated[str, Meta(extra_json_schema={"pattern": _GROUP})] | None = None
+    group: Annotated[str, Meta(extra_json_schema={"pattern": _GROUP})] | None = None
+
+
 class Tags(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tags that a run gets, and those that it loses."""
 
-    add: list[str] | dict[str, str] = []
+    add: list[_Label] | dict[str, str] = []
     """Names, or names and values."""
-    remove: list[str] = []
+    remove: list[_Label] = []
+
+
+class Bulk(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One act on all runs that a query asks for."""
+
+    act: Literal["cancel", "resume", "retry", "fork", "pause", "unpause", "tag", "pin", "unpin", "erase"]
+    where: Annotated[str, Meta(extra_json_schema={"pattern": "\\S", "maxLength": LONGEST_QUERY})]
+    dry_run: bool = False
+    """Only say what would be done."""
+    sample: Annotated[int, Meta(ge=1, le=1000)] = 20
+    """Runs that a dry run shows."""
+    at_most: Annotated[int, Meta(ge=1)] | None = None
+    """Stop after so many runs."""
+    per_second: Annotated[float, Meta(ge=SPEEDS[0], le=SPEEDS[1])] | None = None
+    """Act on no more runs a second."""
+    add: list[_Label] | dict[str, str] = []
+    """Tags that `tag` adds: names, or names and values."""
+    remove: list[_Label] = []
+    """Tags that `tag` takes away."""
+    reason: _Reason | None = None
+    """Why `pin` keeps runs."""
+    at: Annotated[int, Meta(ge=1)] | None = None
+    """The checkpoint that `fork` goes on from; by default the newest of each run."""
+    inputs: dict[str, Any] | None = None
+    """Inputs that `fork` edits."""
+    state: dict[str, Any] | None = None
+    channel: dict[str, Any] | None = None
+    keep_keys: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Return how it is done, as a host takes it; what was not said is left out."""
+        names = ("at_most", "per_second", "add", "remove", "reason", "at", "inputs", "state", "channel")
+        said = {name: getattr(self, name) for name in (*names, "keep_keys")}
+        return {name: value for name, value in said.items() if value or value == ""}
+
+
+class Fork(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From where a run is forked, and what the fork changes."""
+
+    at: int | Annotated[str, Meta(min_length=1)] | None = None
+    """A checkpoint's number or id; by default the newest."""
+    inputs: dict[str, Any] = {}
+    """Inputs that are edited."""
+    state: dict[str, Any] = {}
+    """Values that are edited, by their names."""
+    channel: dict[str, Any] = {}
+    """Entries of the channel that are edited."""
+    fork_id: (
+        Annotated[str, Meta(pattern=rf"\A({RUN_ID})\Z", extra_json_schema={"pattern": f"^({RUN_ID})$"})]
+        | None
+    ) = None
+    """What the fork is called."""
+    keep_keys: bool = False
+    """Use the idempotency keys of the original run again."""
+    choose_again: bool = False
+    """Ask the gates whose choice is still to be acted on."""
 
 
 class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -314,13 +471,7 @@ class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a run is kept."""
 
-    reason: Annotated[
-        str,
-        Meta(
-            max_length=LONGEST_TEXT,
-            extra_json_schema={"pattern": f"^[^\\u0000]{{0,{LONGEST_TEXT - 1}}}[^\\s\\u0000]$"},
-        ),
-    ] = "pinned on request"
+    reason: _Reason = "pinned on request"
 
 
 LONGEST_TTL = 10 * 365 * 24 * 3600
@@ -345,6 +496,17 @@ class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No node of a run has an event of the same one twice."""
     keep_seconds: Annotated[float, Meta(ge=0.001, le=366 * 86400)] | None = None
     """For how long waits that open later find it."""
+
+
+class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of an effect that was begun and never reported: one of `done` and `rerun`."""
+
+    step: Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
+    """The node, as its wait names it."""
+    done: Any = UNSET
+    """It happened: what the node would have returned."""
+    rerun: bool = False
+    """It did not: the node is called again, with its key."""
 
 
 class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

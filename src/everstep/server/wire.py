@@ -12,9 +12,9 @@ from starlette.responses import Response
 from everstep.codec.plain_json import jsonable
 from everstep.codec.wire import wire
 from everstep.errors import EverstepError, StoreError, TooSlow, Unauthorized
+from everstep.model.acts import without_tokens
 from everstep.server.access.withheld import without_values
 from everstep.server.endpoint import Endpoint
-from everstep.server.redaction import without_tokens
 from everstep.server.shapes import Error
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

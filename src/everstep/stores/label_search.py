@@ -62,7 +62,7 @@ class LabelSearch:
             "id": _some(wanted.run_id, self._text),
             "status": wanted.status.value if wanted.status is not None else None,
             "parent": _some(wanted.parent_run_id, self._text),
-            "damaged": wanted.needs_repair,
+            "marked": wanted.marked,
             "pinned": wanted.pinned,
         }
         candidates, fits = self._candidates(wanted, by, values)
@@ -88,8 +88,8 @@ class LabelSearch:
             is_one = len(by.ranges) == 1 and by.ranges[0].text is None
             values["is_any"] = not is_one
             values["low0"], values["high0"] = _span(by.ranges[0] if is_one else _NUMBERS)
-        index, condition = self._way(wanted)
-        return self._sql["newest"].replace("{index}", index).replace("{condition}", condition), fits
+        way, condition = self._way(wanted)
+        return self._sql["newest"].replace("{way}", way).replace("{condition}", condition), fits
 
     def _with_tag(self, by: Search, values: dict[str, Any]) -> list[str]:
         """Return queries by an index; none if there is no quick one."""

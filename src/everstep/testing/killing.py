@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Protocol, cast
 from everstep.errors import StoreUnavailable
 from everstep.model.acts import AuditRow
 from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
-from everstep.model.leases import Lease, Process, Quota, WorkerRow
+from everstep.model.leases import Held, LanePause, Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, HadEvent, Sending, SettledBy, SignalRow, WaitChange, WaitRow
@@ -36,6 +36,7 @@ from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore, Search, SearchingStore, SearchPage
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
+from everstep.ports.pausing import BlockingPauses, PausingStore
 from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
 from everstep.ports.store import (
@@ -75,6 +76,11 @@ class Crashed(Exception):
 def _told(audit: AuditRow | None) -> dict[str, Any]:
     """Return who acts as a store is told it: one that keeps no audit log takes nothing of the kind."""
     return {} if audit is None else {"audit": audit}
+
+
+def _at(head: int | None) -> dict[str, Any]:
+    """Return the sequence that a run is expected at: a store that takes none is given none."""
+    return {} if head is None else {"head": head}
 
 
 def die(point: str) -> NoReturn:
@@ -255,10 +261,16 @@ class KillingStore:
             await self._store.release_lease(lease)
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
         with self._killer.write("request_stop"):
-            return await self._store.request_stop(run_id, wanted, note, **_told(audit))
+            return await self._store.request_stop(run_id, wanted, note, **_told(audit), **_at(head))
 
     async def settle(
         self,
@@ -269,6 +281,7 @@ class KillingStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._killer.write("settle"):
@@ -279,6 +292,7 @@ class KillingStore:
                 token_hash=token_hash,
                 at=at,
                 details=details,
+                was=was,
                 **_told(audit),
             )
 
@@ -298,11 +312,38 @@ class KillingStore:
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
         with self._killer.write("tag"):
             change = cast("LabelStore", self._store).tag
-            return await change(run_id, add=add, remove=remove, most=most, **_told(audit))
+            return await change(run_id, add=add, remove=remove, most=most, **_told(audit), **_at(head))
+
+    @property
+    def looks_every(self) -> float:
+        return cast("PausingStore", self._store).looks_every
+
+    @property
+    def tells_pauses(self) -> bool:
+        return cast("PausingStore", self._store).tells_pauses
+
+    async def mark(
+        self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
+    ) -> bool:
+        with self._killer.write("mark"):
+            change = cast("PausingStore", self._store).mark
+            return await change(run_id, was=was, mark=mark, **_told(audit))
+
+    async def pause_lane(self, lane: LanePause, *, audit: AuditRow | None = None) -> bool:
+        with self._killer.write("pause_lane"):
+            return await cast("PausingStore", self._store).pause_lane(lane, **_told(audit))
+
+    async def unpause_lane(self, flow_id: str, group: str, *, audit: AuditRow | None = None) -> bool:
+        with self._killer.write("unpause_lane"):
+            return await cast("PausingStore", self._store).unpause_lane(flow_id, group, **_told(audit))
+
+    async def held(self, run_ids: Collection[str]) -> Held:
+        return await cast("PausingStore", self._store).held(run_ids)
 
     async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         return await cast("SearchingStore", self._store).search(wanted, by)
@@ -347,10 +388,10 @@ class KillingStore:
             return await self._store.fire(run_id)
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
         with self._killer.write("change_wait"):
-            return await self._store.change_wait(wait_id, change, **_told(audit))
+            return await self._store.change_wait(wait_id, change, was=was, **_told(audit))
 
     async def claim_due(
         self,
@@ -447,9 +488,11 @@ class KillingStore:
         with self._killer.write("forget"):
             return await self._retaining.forget(run_ids)
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
         with self._killer.write("pin"):
-            return await self._retaining.pin(run_id, reason, **_told(audit))
+            return await self._retaining.pin(run_id, reason, **_told(audit), **_at(head))
 
     async def note(self, removal: Removal) -> None:
         with self._killer.write("note"):
@@ -542,6 +585,9 @@ class BlockingKillingStore(KillingStore):
     def release_blocking(self, lease: Lease) -> None:
         with self._killer.write("release_lease"):
             self._blocking.release_blocking(lease)
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        return cast("BlockingPauses", self._store).held_blocking(run_ids)
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         self._blocking.report_blocking(worker, ttl)

@@ -42,8 +42,9 @@ def play(
     """Run a flow to its end, answering what it asks; where no answer is given, the next due time comes.
 
     `answers` has an answer for each node that waits, by its name or its path: a list gives one after the
-    other, a function is given the `WaitInfo`. Time passes at once: a `ManualClock` is moved, another clock is
-    not waited for. A run that waits for ever is returned as it halted.
+    other, a function is given the `WaitInfo`. An approval that counts votes is answered until it is decided,
+    in the name of the next who may vote where an answer has no name. Time passes at once: a `ManualClock` is
+    moved, another clock is not waited for. A run that waits for ever is returned as it halted.
     """
     if not isinstance(host, Host):
         raise BadRequest(
@@ -58,7 +59,7 @@ def play(
         given = [(wait, script.answer_to(wait)) for wait in waits]
         answered = [(wait, answer) for wait, answer in given if answer is not UNANSWERED]
         for wait, answer in answered:
-            host.answer(wait.id, answer)
+            script.vote(host, wait, answer)
         if not answered and waits and not _let_time_pass(host, waits):
             break
         with _passing(host.clock):
@@ -106,6 +107,28 @@ class _Script:
                     answer = answer.pop(0) if answer else UNANSWERED
                 return answer(wait) if callable(answer) else answer
         return UNANSWERED
+
+    def vote(self, host: Host, wait: WaitInfo, answer: Any) -> None:
+        """Answer a wait; one that keeps count of who says what is answered until it is decided."""
+        while True:
+            now = host.answer(wait.id, answer, by=voter_of(wait, answer))
+            if now.status is not WaitStatus.OPEN:
+                return
+            self._heard.discard(wait.id)
+            following = self.answer_to(now)
+            is_said = following is answer and isinstance(answer, Mapping) and answer.get("approver")
+            if following is UNANSWERED or is_said:
+                return
+            wait, answer = now, following
+
+
+def voter_of(wait: WaitInfo, answer: Any) -> str | None:
+    """Return in whose name an answer is given that says none, to an approval that keeps count of names."""
+    if wait.voting is None or (isinstance(answer, Mapping) and answer.get("approver")):
+        return None
+    if wait.voting.left is None:
+        return f"voter {len(wait.voting.votes) + 1}"
+    return next(iter(wait.voting.left), None)
 
 
 def _halting(plan: Plan) -> Iterator[str]:

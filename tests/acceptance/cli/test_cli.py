@@ -183,7 +183,10 @@ def test_run_on_a_pipe_does_not_import_rich(everstep: Everstep) -> None:
 def test_json_of_a_run_is_one_object_even_if_nodes_print(everstep: Everstep) -> None:
     done = everstep("run", "orders.py:flow", "-i", "order_id=1", "-i", "items=9", "--run-id", "r1", "--json")
     shown = parsed(done)
-    assert shown.keys() == {"run_id", "status", "values", "error", "steps", "waits", "spooled", "fallback"}
+    assert shown.keys() == {
+        *("run_id", "status", "values", "error", "steps", "waits", "paused", "spooled", "fallback"),
+    }
+    assert shown["paused"] is False
     assert (shown["run_id"], shown["status"], shown["steps"], shown["error"]) == ("r1", "completed", 5, None)
     assert shown["values"]["order"] == {"$type": "orders.Order", "id": "1", "items": 9}
     assert shown["values"]["label"] == "big"

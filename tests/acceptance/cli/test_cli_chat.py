@@ -60,6 +60,19 @@ def goes_on(history: list[str]) -> str:
 
 notes = Flow("notes", [chain(wait.signal("message"), think, remember, goes_on), part], entry="message")
 
+@node(output="said", halts=True)
+def bot(ctx: Context) -> str:
+    while (message := ctx.wait(wait.signal("message"))) != "bye":
+        def model(message):
+            if message == "aloud":
+                for word in ("I ", "say ", "it"):
+                    ctx.emit("token", text=word)
+            return f"heard {message} at {ctx.visit}"
+        ctx.step("model", model, message)
+    return "see you"
+
+inside = Flow("inside", [bot])
+
 talk = Flow("talk", [agent], inbox={"messages": append})
 two = Flow("two", [wait.signal("message"), wait.signal("stop")])
 deaf = Flow("deaf", [shout])
@@ -140,12 +153,19 @@ def test_a_flow_that_takes_messages_in_begins_with_the_first(tmp_path: Path) -> 
     assert "thought about ['hello']" in done.stdout
 
 
+def test_a_loop_inside_one_node_is_talked_with_as_its_run_waits(tmp_path: Path) -> None:
+    done = chat(tmp_path, "inside", "--run-id", "A", typed="hello\naloud\nbye\n")
+    assert (done.returncode, done.stdout) == (0, "heard hello at 1\nI say it\nsee you\n"), done.stderr
+    assert "token" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["deaf"], "flow 'deaf' listens for nothing"),
         (["two"], "Give --signal message or --signal stop."),
         (["chat", "--signal", "massage"], "It listens for message."),
+        (["inside", "--signal", ""], "the name of a signal is ''"),
         (["chat", "--inputs-file", "-"], "inputs cannot come from it"),
         (["deaf", "--json"], '"code": "request.invalid"'),
     ],

@@ -8,42 +8,54 @@ import logging
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import Agent as OpenAIAgent
-from agents import (
-    LocalShellTool,
-    Model,
-    ModelBehaviorError,
-    RunConfig,
-    SQLiteSession,
-    Usage,
-    function_tool,
-    set_tracing_disabled,
-)
-from agents import ModelResponse as OpenAIResponse
-from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from pydantic_ai import Agent
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    UserPromptPart,
-)
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from everstep import AsyncContext, Context, Flow, Host, Retry, current, node
-from everstep.agents.openai import DurableRunner
-from everstep.agents.pydantic_ai import EverstepDurability
 from everstep.errors import BadRequest
 from tests.architecture.sources import ROOT
 
+if TYPE_CHECKING:
+    from tests.integration.agents.frameworks import (
+        AbstractCapability,
+        Agent,
+        AgentInfo,
+        DeltaToolCall,
+        DurableRunner,
+        Dying,
+        EverstepDurability,
+        FunctionModel,
+        LocalShellTool,
+        ModelBehaviorError,
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        ModelStep,
+        OpenAIAgent,
+        RunConfig,
+        Scripted,
+        ScriptedModel,
+        SQLiteSession,
+        TextPart,
+        ToolCallPart,
+        UserPromptPart,
+        assistant_message,
+        function_call,
+        function_tool,
+        nothing,
+        set_tracing_disabled,
+    )
+
 pytestmark = pytest.mark.stores("sqlite")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frameworks() -> None:
+    """Load the frameworks where these tests run: every process of a test run imports this module."""
+    globals().update(vars(import_module("tests.integration.agents.frameworks")))
 
 
 @pytest.fixture(autouse=True)
@@ -184,12 +196,7 @@ def test_other_question_in_a_later_life_is_said(host: Host, caplog: pytest.LogCa
     assert "is recorded with other arguments" in caplog.text
 
 
-@function_tool
-def nothing() -> str:
-    return "nothing"
-
-
-@pytest.mark.parametrize("made", [EverstepDurability, DurableRunner])
+@pytest.mark.parametrize("made", ["EverstepDurability", "DurableRunner"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -200,10 +207,10 @@ def nothing() -> str:
     ],
 )
 def test_options_that_no_step_has_are_refused_where_they_are_given(
-    made: Callable[..., Any], options: dict[str, Any], said: str
+    made: str, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
-        made(**options)
+        globals()[made](**options)
     assert said in str(refused.value)
 
 
@@ -256,28 +263,6 @@ def test_approvals_outside_a_node_are_refused() -> None:
 
     with pytest.raises(Exception, match="approvals are waited for in nodes"):
         asyncio.run(outside())
-
-
-class Scripted(Model):
-    """A model whose words follow from what it is told, as those of the other framework's `FunctionModel`."""
-
-    def __init__(self, says: Callable[[list[Any]], list[Any]]) -> None:
-        self.says = says
-        self.asked = 0
-
-    async def get_response(
-        self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
-    ) -> OpenAIResponse:
-        self.asked += 1
-        items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-        return OpenAIResponse(
-            output=self.says(items),
-            usage=Usage(requests=1, input_tokens=3, output_tokens=2, total_tokens=5),
-            response_id=None,
-        )
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
 
 
 class Asked:
@@ -475,18 +460,6 @@ def test_what_model_calls_cost_is_spent_once(host: Host, framework: str) -> None
 
 def questions_in(items: list[Any]) -> list[str]:
     return [item["content"] for item in items if item.get("role") == "user"]
-
-
-class Dying(SQLiteSession):
-    """A session whose process may end right after an item is added, before anything is recorded."""
-
-    dies = False
-
-    async def add_items(self, items: list[Any], *args: Any, **kwargs: Any) -> None:
-        await super().add_items(items, *args, **kwargs)
-        if self.dies:
-            self.dies = False
-            raise ConnectionError("the process is gone")
 
 
 def test_items_that_were_added_before_a_crash_are_not_added_again(host: Host) -> None:

@@ -96,3 +96,27 @@ def test_a_run_is_accepted_with_its_place_and_shown_when_it_needs_repair(url: st
     assert "running (needs repair)" in shown and "A18" not in shown
     assert "1 run needs repair: everstep runs --needs-repair" in said(workers, "--store", url)
     assert json.loads(said(workers, "--store", url, "--json"))["needs_repair"] == ["A17"]
+
+
+def test_a_page_of_runs_names_what_no_worker_takes_behind_it(url: str) -> None:
+    Path("rare.py").write_text(ORDERS.replace('"orders"', '"rare"'))
+    said(run, "rare.py", "-i", "quantity=1", "--start", "--run-id", "R1", "--store", url)
+    for n in range(3):
+        said(run, "orders.py", "-i", "quantity=1", "--start", "--run-id", f"A{n}", "--store", url)
+    row = WorkerRow(
+        worker_id="w",
+        host="elsewhere",
+        pid=1,
+        flows=("orders",),
+        concurrency=1,
+        started_at=datetime.now(UTC),
+    )
+    asyncio.run(open_store(url, SystemClock()).store.report(row, timedelta(minutes=5)))
+    for words, is_named in (
+        ((), True),
+        (("--limit", "2"), True),
+        (("--limit", "2", "--flow", "orders"), False),
+    ):
+        done = CliRunner().invoke(runs, [*words, "--store", url], catch_exceptions=False)
+        assert ("no live worker takes R1: no live worker has flow 'rare'." in done.stderr) is is_named, words
+    sys.modules.pop("rare", None)

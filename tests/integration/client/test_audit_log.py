@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from everstep import AsyncHost, Breaker, Context, Flow, Host, node, wait
+from everstep import AsyncHost, Breaker, Context, Flow, Host, Retention, node, wait
 from everstep.client.moved import MOVED_CALLS
 from everstep.client.parts import CallGroup
-from everstep.errors import EverstepError, ServiceMissing
+from everstep.client.queries import BulkOptions
+from everstep.errors import EverstepError, RunErased, ServiceMissing
 from everstep.registry import Opened
 from everstep.results import AuditInfo
 from everstep.stores.memory import MemoryStore
@@ -100,6 +101,12 @@ def bundled(host: Any) -> str:
     return path
 
 
+def paused(host: Host) -> str:
+    host.start(PLAIN, NORTH, run_id="plain")
+    host.fleet.pause("plain")
+    return "plain"
+
+
 def tripped(host: Host) -> str:
     host.run(GUARDED)
     return "bank"
@@ -173,6 +180,22 @@ CASES: dict[str, Case] = {
         lambda h, name, who: h.fleet.reset_breaker(name, **who),
         lambda h, _, who: h.fleet.reset_breaker("no", **who),
     ),
+    "fleet.pause": Case(
+        asked,
+        lambda h, _, who: h.fleet.pause("asking", **who),
+        lambda h, run, who: h.fleet.pause(run, **who),
+        over,
+    ),
+    "fleet.unpause": Case(
+        paused,
+        lambda h, run, who: h.fleet.unpause(run, **who),
+        lambda h, _, who: h.fleet.unpause("no", **who),
+    ),
+    "fleet.bulk": Case(
+        failed,
+        lambda h, _, who: h.fleet.bulk("retry", "status = failed", **who),
+        lambda h, _, who: h.fleet.bulk("retry", "statsu = failed", **who),
+    ),
     "fleet.tag": Case(
         over,
         lambda h, run, who: h.fleet.tag(run, ["vip"], **who),
@@ -197,6 +220,11 @@ CASES: dict[str, Case] = {
         lambda h, run, who: h.retention.erase(run, **who),
         lambda h, _, who: h.retention.erase("asking", **who),
         asked,
+    ),
+    "retention.gc": Case(
+        over,
+        lambda h, run, who: h.retention.gc(run, **who),
+        lambda h, _, who: h.retention.gc("no", **who),
     ),
     "transfer.export": Case(
         over,
@@ -261,11 +289,14 @@ def calls_that_take_a_name() -> list[str]:
 
 def _named_in(face: type) -> list[str]:
     calls = inspect.getmembers(face, inspect.isfunction)
-    return [
-        name
-        for name, call in calls
-        if not name.startswith("_") and {"by", "comment"} <= inspect.signature(call).parameters.keys()
-    ]
+    return [name for name, call in calls if not name.startswith("_") and {"by", "comment"} <= _given_to(call)]
+
+
+def _given_to(call: Callable[..., Any]) -> set[str]:
+    """Return the names of a call's arguments, also of those that it hands on as its options."""
+    parameters = inspect.signature(call).parameters
+    options = BulkOptions.__annotations__ if "options" in parameters else {}
+    return {*parameters, *options}
 
 
 def test_every_call_that_is_told_who_acts_is_tried_here() -> None:
@@ -331,6 +362,35 @@ def test_no_token_comes_into_the_log(host: Host) -> None:
         ("answer", "r"),
     ]
     assert token[:16] not in str(found) and len(found) == 6
+
+
+HALF = "na\udcffme"
+"""What a shell makes of a word that is not UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda host, name: host.send("r", name, 1, **ADA),
+        lambda host, name: host.send(name, "paid", 1, **ADA),
+        lambda host, name: host.publish(name, 1, **ADA),
+        lambda host, name: host.cancel(name, **ADA),
+        lambda host, name: host.answer(name, 1, **ADA),
+    ],
+    ids=["send name", "send run", "publish", "cancel", "answer"],
+)
+@pytest.mark.parametrize(
+    "name", [HALF, 5, b"x", object(), "x" * 100_000], ids=lambda name: type(name).__name__
+)
+def test_what_nothing_can_be_called_is_refused_and_the_log_can_still_be_read(
+    host: Host, act: Callable[[Host, Any], Any], name: Any
+) -> None:
+    with pytest.raises(EverstepError) as refused:
+        act(host, name)
+    assert len(str(refused.value)) < 500
+    [row] = host.fleet.audit()
+    assert (row.by, row.outcome, row.code) == ("ada", "refused", refused.value.code)
+    assert len(row.about) <= 200
 
 
 def test_an_approval_that_says_who_gives_it_is_in_the_log(host: Host) -> None:
@@ -429,3 +489,26 @@ def test_a_store_that_keeps_no_audit_log_takes_named_acts_all_the_same() -> None
         assert host.retention.pin("r", **ADA).pinned_by is not None
         with pytest.raises(ServiceMissing, match="audit log"):
             host.fleet.audit()
+
+
+def test_clean_up_by_name_has_one_row_that_counts_what_went(url: str, tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Host(url, clock=clock) as host:
+        for run_id in ("a", "b", "c"):
+            host.run(PLAIN, NORTH, run_id=run_id)
+        clock.advance(timedelta(days=2))
+        rules = Retention(keep_for="1d")
+        assert len(host.retention.gc("a", retention=rules, dry_run=True, **ADA).runs) == 1
+        assert len(host.retention.gc("a", retention=rules, **ADA).runs) == 1
+        host.retention.gc(retention=rules, by="bo")
+        host.retention.gc(retention=rules, by="bo")
+        host.retention.gc(retention=rules)
+        with pytest.raises(RunErased):
+            host.retention.gc("a", by="bo")
+        rows = host.fleet.audit(act="gc")
+        assert [(row.by, row.run_id, row.about, row.comment, row.outcome) for row in rows] == [
+            ("ada", "a", "1 run", "ticket 4711", "done"),
+            ("bo", None, "2 runs", "", "done"),
+            ("bo", None, "nothing", "", "done"),
+            ("bo", "a", "", "", "refused"),
+        ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +16,9 @@ import pytest
 import everstep.runtime.operations.find
 from everstep import Flow, Host, node, wait
 from everstep.client.views import RunInfo
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.stores("memory", "sqlite", "folder", "postgres", "redis")
 
 ROUNDS = 2000 if os.environ.get("EVERSTEP_SOAK") == "1" else 60
 SEED = int(os.environ.get("EVERSTEP_SEED", "5"))
@@ -55,12 +58,15 @@ class Shop:
         host.fleet.tag("Q1", ["vip"])
         self.runs = list(host.runs(labels=True))
         self.waits = {run.run_id: host.waits(run.run_id) for run in self.runs}
+        self.changed = {run.run_id: host.history(run.run_id)[-1].created_at for run in self.runs}
         self.errors = {run.run_id: _error(host, run) for run in self.runs}
 
     def conditions(self) -> list[tuple[str, Callable[[RunInfo], bool]]]:
         """Return what a query may say, and what that means."""
         middle = self.runs[len(self.runs) // 2].created_at
         a_moment = timedelta(microseconds=1)
+        changed = self.changed
+        then = sorted(changed.values())[len(changed) // 2]
         return [
             ("status = failed", lambda run: run.status == "failed"),
             ("status != completed", lambda run: run.status != "completed"),
@@ -87,6 +93,9 @@ class Shop:
             ("started > -1h", lambda run: True),
             ("ended is set", lambda run: run.ended_at is not None),
             ("ended < 2000-01-01", lambda run: False),
+            ("changed is set", lambda run: True),
+            (f"changed > '{then.isoformat()}'", lambda run: changed[run.run_id] > then),
+            (f"changed <= '{then.isoformat()}'", lambda run: changed[run.run_id] <= then),
             ("waiting = approval", lambda run: self._waits(run, "kind", "approval")),
             ("waiting != approval", lambda run: not self._waits(run, "kind", "approval")),
             ("waiting_at in (colour, sign)", lambda run: run.status == "halted"),
@@ -201,6 +210,149 @@ def test_pages_have_no_gaps_while_runs_come_and_change(host: Host) -> None:
     assert found == wanted
 
 
+def test_pages_of_any_query_have_no_gaps_while_runs_change(host: Host) -> None:
+    shop, draw = Shop(host), random.Random(SEED)
+    for n in range(ROUNDS // 10):
+        text, _ = _drawn(draw, shop)
+        untouched = {run.run_id for run in shop.runs}
+        wanted = _all_pages(host, text, 100)
+        found: list[str] = []
+        before = None
+        while True:
+            page = host.runs(where=text, limit=2, before=before)
+            found += [run.run_id for run in page]
+            before = page.next
+            if before is None:
+                break
+            untouched.discard(_change(host, draw, f"more-{n}-{len(found)}", found))
+        assert [one for one in found if one in untouched] == [one for one in wanted if one in untouched], text
+        assert len(found) == len(set(found)), text
+        there = [run.run_id for run in host.runs(limit=1000)]
+        kept = [one for one in found if one in there]
+        assert kept == sorted(kept, key=there.index), text
+
+
+def _change(host: Host, draw: random.Random, new: str, found: Sequence[str]) -> str:
+    """Start a run, and end, label, acknowledge or erase one; return which."""
+    host.start(asked, {}, run_id=new, tags=["vip"])
+    old = draw.choice(list(host.runs(limit=1000))).run_id
+    match draw.randrange(4):
+        case 0 if found:
+            old = found[-1]  # where the listing goes on
+            with suppress(BadRequest, EverstepError):
+                host.retention.erase(old)
+        case 1:
+            with suppress(EverstepError):
+                host.cancel(old)
+        case 2:
+            host.fleet.tag(old, {"team": draw.choice("ab")}, remove=["vip"])
+        case _:
+            host.retention.pin(old, "looked at")
+    return old
+
+
+def test_only_runs_that_the_rest_leaves_open_are_read(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(host)
+    read: list[str] = []
+    get = type(host._lanes.call(_store)).get
+
+    async def noted(self: Any, run_id: str, **between: int) -> Any:
+        read.append(run_id)
+        return await get(self, run_id, **between)
+
+    monkeypatch.setattr(type(host._lanes.call(_store)), "get", noted)
+    page = host.runs(where="changed > -1h and (flow = asked or status = completed)")
+    assert {run.run_id: run.changed_at for run in page} == {
+        run.run_id: shop.changed[run.run_id]
+        for run in shop.runs
+        if run.flow == "asked" or run.status == "completed"
+    }
+    assert set(read) == {"Q1"}
+
+
+def test_however_many_runs_are_read_only_so_many_are_at_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(7):
+        host.run(orders, {"n": 3}, run_id=f"F{n}")
+        host.run(asked, run_id=f"Q{n}")
+    reading, most = 0, 0
+    store = type(host._lanes.call(_store))
+
+    def counted(call: Any) -> Any:
+        async def count(self: Any, *args: Any, **how: Any) -> Any:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            try:
+                await asyncio.sleep(0)
+                return await call(self, *args, **how)
+            finally:
+                reading -= 1
+
+        return count
+
+    for name in ("get", "waits"):
+        monkeypatch.setattr(store, name, counted(getattr(store, name)))
+    monkeypatch.setattr(everstep.runtime.operations.find, "_READ", 3)
+    assert host.fleet.count("error_code").runs == {"": 7, "node.failed": 7}
+    assert host.fleet.count("waiting").runs == {"": 7, "text": 7}
+    assert len(host.runs(where="changed > -1d and status = halted")) == 7
+    assert 1 <= most <= 3
+
+
+async def _store(host: Any) -> Any:
+    return host._services.store
+
+
+def test_what_waits_is_found_at_once_however_many_runs_ended_since(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.run(asked, run_id="waits")
+    for n in range(8):
+        host.run(orders, {"n": 1}, run_id=f"done-{n}")
+    monkeypatch.setattr(everstep.runtime.operations.find, "EXAMINED", 3)
+    for where in ("waiting = text", "flow != orders and waiting_at in (colour, sign)"):
+        assert [run.run_id for run in host.runs(where=where)] == ["waits"]
+    assert host.runs(where="waiting = text", status="completed").next is None
+    assert host.runs(where="waiting = text and status = failed").next is None
+
+
 def test_a_query_that_cannot_be_read_names_its_place(host: Host) -> None:
     with pytest.raises(BadRequest, match=r"no field 'vresion', at character 20"):
         host.runs(where="status = failed or vresion = 7")
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\ud800"])
+def test_what_no_store_keeps_is_refused_wherever_it_is_asked_for(host: Host, odd: str) -> None:
+    host.run(orders, {"n": 1}, run_id="A1", tags=["vip"])
+    fields = ("flow", "group", "tag", "tag.team", "customer", "error")
+    asked: list[Callable[[], Any]] = [partial(host.runs, where=f"{field} = '{odd}'") for field in fields]
+    for what in ("flow", "before", "parent"):
+        asked.append(partial(host.runs, **{what: odd}))  # type: ignore[arg-type]
+    asked += [partial(host.runs, tag=f"team={odd}"), partial(host.runs, attribute={"customer": odd})]
+    asked += [partial(host.waits, flow=odd), partial(host.waits, kind=odd)]
+    asked += [partial(host.fleet.audit, odd), partial(host.fleet.audit, by=odd)]
+    asked += [partial(host.fleet.count, where="flow = a", before=odd), partial(host.fleet.durations, odd)]
+    for ask in asked:
+        with pytest.raises(BadRequest):
+            ask()
+
+
+@pytest.mark.parametrize("odd", ["%", "_%", "\\", "''; --", "*", "e\u0301", "\u2028", "x" * 3000])
+def test_odd_text_is_found_as_it_is_and_nothing_else(host: Host, odd: str) -> None:
+    plain = odd.replace("''", "'")
+    label = plain[:256]
+    host.run(orders, {"n": 1}, run_id="A1", tags={"team": label}, attributes={"customer": label})
+    host.run(orders, {"n": 1}, run_id="A2", tags={"team": "\xe9"}, attributes={"customer": "other"})
+    same = "''".join(label.split("'"))
+    for field in ("tag.team", "customer"):
+        found = host.runs(where=f"{field} = '{same}'")
+        assert [run.run_id for run in found] == ["A1"]
+        assert [run.run_id for run in host.runs(where=f"{field} starts_with '{same}'")] == ["A1"]
+    for field in ("id", "flow", "group", "tag", "waiting_at", "error"):
+        assert host.runs(where=f"{field} = '{odd}'") == []
+    assert [run.run_id for run in host.runs(tag=f"team={label}")] == ["A1"]
+    assert not host.runs(flow=plain)
+    assert not host.waits(flow=plain)
+    assert not host.fleet.audit(by=plain)

@@ -79,6 +79,7 @@ def test_a_worker_whose_clock_is_wrong_says_so_at_start_and_among_workers(
     assert any(f"s {said} the store." in record.message for record in caplog.records)
     [worker] = seen
     assert abs(worker.skew_seconds + ahead.total_seconds()) < 60
+    assert abs(worker.started_at - datetime.now(UTC)) < MINUTE, "by the store's clock"
 
 
 def test_a_worker_whose_clock_is_right_says_nothing(server: str, caplog: pytest.LogCaptureFixture) -> None:

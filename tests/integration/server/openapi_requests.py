@@ -6,6 +6,7 @@ requests, and every process of a test run collects the tests.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from everstep.server.openapi import document
 from everstep.server.routes import ENDPOINTS
 from tests.integration.server.serving import BEARER, TOKEN
 
-EXAMPLES = 10
+EXAMPLES = 100 if os.environ.get("EVERSTEP_SOAK") == "1" else 4
 SEED = 20_260
 
 KNOWN: dict[str, list[str]] = {
@@ -31,6 +32,8 @@ KNOWN: dict[str, list[str]] = {
     "token": [],
     "breaker": ["mail"],
     "event": ["paid"],
+    "address": ["add", "explode"],
+    "flow": ["plain", "asking"],
 }
 """Things that are there, so that the generated requests meet more than 404."""
 
@@ -50,10 +53,26 @@ WHATEVER_IT_ASKS = [
     "start_run",
     "resume_run",
     "show_state",
+    "list_edges",
     "list_runs",
+    "bulk",
     "count_runs",
+    "durations",
+    "bulk",
     "tag_run",
+    "pause_flow",
+    "unpause_flow",
+    "bulk",
     "read_audit",
+    "bulk",
+    "fork_run",
+    "settle_effect",
+    "fire_wait",
+    "compare_runs",
+    "show_step",
+    "list_checkpoints",
+    "list_values",
+    "fetch_value",
 ]
 """What these take depends on the wait, the flow or, for a checkpoint given twice, another parameter, or is a
 language, a time or a label, which no schema can say; so 400 and 422 are answers."""

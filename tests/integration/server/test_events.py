@@ -10,6 +10,8 @@ from typing import Any
 
 from everstep import END, Context, Flow, node, route
 from everstep.client.record_events import LOOK
+from everstep.ports.live import Offset, Position
+from everstep.ports.restoring import EPOCHS_OF_A_LIFE
 from everstep.server.api.events import _stream
 from tests.integration.server.serving import Serving, code_of, expense, plain, served
 
@@ -159,6 +161,7 @@ class Reads:
 
         async def counted_run(*args: Any, **named: Any) -> Any:
             self.rows += 1
+            await asyncio.sleep(0.01)  # others have their turn, as while a server is asked
             return await run(*args, **named)
 
         store.get, store.run = counted_get, counted_run
@@ -231,6 +234,34 @@ async def test_those_who_follow_a_run_are_not_woken_for_others(s: Serving) -> No
 
 
 @served()
+async def test_what_a_run_emits_is_not_read_again_when_another_run_changes(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    sources = [s.host.follow(waiting.run_id) for _ in range(5)]
+    for source in sources:
+        while (await anext(source)).kind != "run_halted":
+            continue
+    coming = [asyncio.ensure_future(anext(source)) for source in sources]
+    await asyncio.sleep(2 * LOOK)
+    asked: list[str] = []
+    reader = s.host._services.live.reader
+    assert reader is not None
+    now = reader.now
+
+    async def counted(run_id: str, after: Any) -> Any:
+        asked.append(run_id)
+        return await now(run_id, after)
+
+    reader.now = counted  # type: ignore[method-assign]
+    await s.host.start(plain, {"x": 1})
+    await asyncio.sleep(3 * LOOK)
+    assert asked == []
+    await s.host.cancel(waiting.run_id)
+    assert {(await one).kind for one in coming} == {"checkpoint"}
+    for source in sources:
+        await source.aclose()
+
+
+@served()
 async def test_what_is_no_event_id_is_refused(s: Serving) -> None:
     await s.host.run(plain, {"x": 1}, run_id="A1")
     for after in ("x", "1", "1.", ".1", "1.1.1", "-1.1", "1" * 20 + ".1", "1.1\t"):
@@ -238,6 +269,17 @@ async def test_what_is_no_event_id_is_refused(s: Serving) -> None:
         assert code_of(response) == (400, "request.invalid"), after
     far = await s.client.get("/runs/A1/events?after=9999999999.999999999")
     assert far.status_code == 204
+
+
+@served()
+async def test_the_id_of_an_event_of_a_run_that_came_from_elsewhere_is_taken(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    far = 20_000 * EPOCHS_OF_A_LIFE  # where a run begins that is the twenty thousandth of its store
+    place = Position(1, 1, Offset(far, 7))
+    assert Position.of(str(place)) == place
+    rest = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": str(place)})
+    assert rest.status_code == 200
+    assert [frame["event"] for frame in frames(rest.text)][-1] == "run_ended"
 
 
 @served()

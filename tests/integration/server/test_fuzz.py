@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -29,7 +30,7 @@ from tests.integration.server.serving import (
 )
 
 SEEDED = settings(
-    max_examples=100,
+    max_examples=1000 if os.environ.get("EVERSTEP_SOAK") == "1" else 30,
     derandomize=True,
     database=None,
     deadline=None,

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
+from everstep import Context, Flow, node, wait
 from everstep.codec.wire import wire as as_json
 from everstep.model.leases import Process
 from tests.integration.runtime.integrity.vandals_of_objects import InMemory
@@ -330,6 +331,15 @@ async def test_a_filter_that_no_one_knows_is_refused_but_a_page_tolerates_it(s: 
 
 
 @served()
+async def test_a_filter_that_is_there_twice_is_refused_unless_it_may_be(s: Serving) -> None:
+    for twice in ("flow=plain&flow=nothing", "where=id = a&where=id = b", "limit=1&limit=5"):
+        response = await s.client.get(f"/runs?{twice}")
+        assert code_of(response) == (400, "request.invalid"), twice
+        assert "is there twice" in response.json()["message"]
+    assert (await s.client.get("/runs?tag=vip&tag=hot&attribute=a&attribute=b=1")).status_code == 200
+
+
+@served()
 async def test_the_state_of_a_run_shows_its_values_and_not_how_it_asks(s: Serving) -> None:
     waiting = await s.halted(expense, amount=7)
     state = (await s.client.get(f"/runs/{waiting.run_id}/state")).json()
@@ -446,7 +456,8 @@ async def test_a_service_that_drives_nothing_leaves_a_resumed_run_to_workers(s: 
     await s.host.work([failing], until_idle=True)
     assert (await s.client.get("/runs/A1")).json()["status"] == "failed"
     response = await s.client.post("/runs/A1/resume")
-    assert (response.status_code, response.json()) == (202, {"halted": False, "run_id": "A1", "waits": []})
+    left = {"halted": False, "paused": False, "run_id": "A1", "waits": []}
+    assert (response.status_code, response.json()) == (202, left)
     shown = (await s.client.get("/runs/A1")).json()
     assert (shown["status"], shown["is_driven"]) == ("running", False)
     assert (await s.client.post("/runs/A1%2Fexplode/resume")).json()["run_id"] == "A1"
@@ -560,3 +571,30 @@ async def test_a_service_that_drives_nothing_takes_no_turn(s: Serving) -> None:
         "request.invalid",
     )
     assert await s.host.inbox(waiting.run_id) == []
+
+
+@node(output="sent", halts=True)
+def write_and_ask(topic: str, ctx: Context) -> bool:
+    draft = ctx.step("write", f"A page about {topic}.".upper)
+    said: bool = ctx.wait(wait.approval("ok", context=draft)).approved
+    return said
+
+
+writing = Flow("writing", [write_and_ask])
+
+
+@served()
+async def test_durable_calls_of_a_node_are_among_the_steps(s: Serving) -> None:
+    waiting = await s.halted(writing, topic="rain")
+    assert waiting.node == "write_and_ask/$ok"
+    at = f"/runs/{waiting.run_id}"
+
+    async def calls() -> list[str]:
+        lines = (await s.client.get(f"{at}/steps")).json()["steps"]
+        return [line["address"] for line in lines if "$" in line["address"]]
+
+    assert await calls() == ["write_and_ask@1/$write@1"]
+    assert (await s.client.get(f"{at}/state")).json()["pending"] == ["write_and_ask"]
+    assert (await s.client.post(f"/waits/{waiting.id}/answer", json=APPROVED)).status_code == 200
+    assert (await s.host.resume(waiting.run_id, writing))["sent"] is True
+    assert await calls() == ["write_and_ask@1/$write@1", "write_and_ask@1/$ok@1"]

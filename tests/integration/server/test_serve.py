@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,11 @@ from types import ModuleType
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from everstep import Host
 from everstep.cli.commands.fleet.serve import serve
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, StoreUnavailable
 from everstep.server import serving
 from tests.architecture.sources import PACKAGE
 from tests.servers import warm
@@ -97,6 +99,7 @@ def until(client: httpx.Client, path: str, text: str) -> httpx.Response:
         response = client.get(path)
         if text in response.text:
             return response
+        time.sleep(0.02)
     raise AssertionError(f"{path} never said {text}: {response.text}")
 
 
@@ -164,6 +167,23 @@ def test_a_second_signal_hands_a_stuck_run_back_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_it_drives_as_many_runs_as_it_may_and_gives_them_as_long_as_it_is_told(tmp_path: Path) -> None:
+    stuck = FLOWS.replace("    return {", "    import time; time.sleep(600)\n    return {")
+    arguments = ("--no-auth", "--concurrency", "1", "--grace", "200ms")
+    with (
+        process(tmp_path, "--flow", "expenses.py", *arguments, flows=stuck) as served,
+        httpx.Client(base_url=served.address) as client,
+    ):
+        for run_id in ("A1", "A2"):
+            client.post("/runs", json={"flow": "expense", "inputs": {"amount": 7}, "run_id": run_id})
+        [worker] = until(client, "/workers", '"driving": 1').json()["workers"]
+        assert worker["concurrency"] == 1
+        assert served.stop(within=serving.GRACE - 2) == 0
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        assert [run.is_driven for run in host.runs()] == [False, False]
+
+
+@pytest.mark.slow
 def test_without_work_runs_are_left_to_workers(tmp_path: Path) -> None:
     with process(tmp_path, "--flow", "expenses.py", "--no-work", EVERSTEP_HTTP_TOKEN=TOKEN) as served:
         with httpx.Client(base_url=served.address, headers=BEARER) as client:
@@ -183,6 +203,8 @@ REFUSED = [
     (["--no-auth", "--token-file", "token"], {}, "both given"),
     (["--token-file", "nope"], {}, "cannot be read"),
     ([], {"EVERSTEP_HTTP_TOKEN": "short"}, "16 or more"),
+    (["--no-auth", "--grace", "-1s"], {}, "--grace"),
+    (["--no-auth", "--headers-within", "0s"], {}, "--headers-within"),
     (["--no-auth", "--base-url", "flows.example"], {}, "not a URL"),
     (["--no-auth", "--flow", "a.py", "--flow", "b.py"], {}, "two flows are called expense"),
     (["--no-auth", "--flow", "a.py", "--flow", "c.py"], {}, "two files define 'ann' differently"),
@@ -225,3 +247,12 @@ everstep.cli.main.main(["serve", "--no-auth"])
     assert done.returncode == 2
     assert "serve needs the package starlette" in done.stderr
     assert "pip install 'everstep[web]'" in done.stderr
+
+
+def test_a_service_waits_for_a_store_that_is_not_there_when_it_begins(tmp_path: Path) -> None:
+    file = tmp_path / "expenses.py"
+    file.write_text(FLOWS)
+    words = ["--flow", str(file), "--no-auth", "--port", "0", "--store", "redis://127.0.0.1:1/0"]
+    done = CliRunner().invoke(serve, [*words, "--give-up-after", "100ms"])
+    assert isinstance(done.exception, StoreUnavailable)
+    assert done.stderr.count("asking again until it is there") == 1

@@ -144,6 +144,7 @@ RUN = (
 def fill_side_tables(execute: Callable[[str], object], tables: list[str]) -> None:
     values = {
         "inbox": "(run_key, number, signal_id, name, sent_at) VALUES (7, 1, 's', 'n', 1)",
+        "inbox_sizes": "(run_key, untaken) VALUES (7, 1) ON CONFLICT (run_key) DO UPDATE SET untaken = 1",
         "taken_events": "(run_key, path, name, event_id) VALUES (7, 'p', 'n', 'e')",
         "tags": "(run_key, name, value) VALUES (7, 'n', 'v')",
         "attributes": "(run_key, name, kind, text_value) VALUES (7, 'n', 'text', 'v')",

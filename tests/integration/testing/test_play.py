@@ -73,6 +73,22 @@ def test_a_list_gives_one_answer_after_the_other() -> None:
         assert [w.settled_by for w in host.waits("A", status=None)] == ["answer", "clock", "answer"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"approved": True}, ["ann", "bob"]),
+        ([{"approved": True, "approver": "cleo"}, {"approved": True}], ["cleo", "ann"]),
+        (lambda asked: {"approved": not asked.voting.votes}, ["ann", "bob"]),
+        ({"approved": True, "approver": "bob"}, ["bob"]),
+    ],
+)
+def test_an_approval_that_counts_votes_is_answered_until_it_is_decided(answer: Any, said: list[str]) -> None:
+    flow = Flow("f", [wait.approval("ok", approvers=["ann", "bob", "cleo"], quorum=2, timeout="1d")])
+    with Host("memory:", clock=ManualClock()) as host:
+        out = play(host, flow, answers={"ok": answer})["ok"]
+        assert [vote.by for vote in out.votes] == said
+
+
 def test_a_function_is_given_the_wait() -> None:
     seen: list[Any] = []
 

@@ -13,6 +13,7 @@ from everstep.codec.notes import Message, close_event
 from everstep.ports.events import EventRow, fields_of
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.stores.objects.drafts import Draft
+from everstep.stores.objects.marks.marks import Marks
 from everstep.testing.simulation.faults import Fault
 from tests.simulation.fleet import Wish
 from tests.simulation.planted.plants import instead
@@ -31,15 +32,7 @@ def shared_out_twice() -> AbstractContextManager[None]:
 
 def not_remembered() -> AbstractContextManager[None]:
     """The store does not remember which events a node had."""
-
-    def forgetful(changed: Any) -> Any:
-        def set_without(self: Any, **changes: Any) -> None:
-            changes.pop("had", None)
-            changed(self, **changes)
-
-        return set_without
-
-    return instead(Draft, "set", forgetful)
+    return instead(Marks, "add_had", lambda _: lambda self, had: None)
 
 
 def looked_first() -> AbstractContextManager[None]:

@@ -23,10 +23,11 @@ from everstep.cli.view.outline import gathered
 from everstep.cli.view.step_line import said
 from everstep.client.diff import NodeChange
 from everstep.client.documents import StateDocument
-from everstep.client.outline import node_at, outline, split_pending
+from everstep.client.outline import node_at, split_pending
 from everstep.client.projection import Fold, ItemsInfo, LogLine, Maps, fold, inside, lines, name_of
 from everstep.errors import BadRequest, InputError
 from everstep.graph.author.joins import JoinNode
+from everstep.graph.draw.outline import outline
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.results import as_json

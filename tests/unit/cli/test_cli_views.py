@@ -20,9 +20,10 @@ from everstep.cli.live.tree import LiveTree
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.table import Cell, layout, narrowed
 from everstep.cli.view.text import Unreadable
-from everstep.client.outline import outline, split_pending
+from everstep.client.outline import split_pending
 from everstep.client.projection import fold
 from everstep.errors import BadRequest, FlowError
+from everstep.graph.draw.outline import outline
 from everstep.model.durability import DurabilityMode
 from everstep.runtime.events import Event
 

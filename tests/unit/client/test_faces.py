@@ -18,20 +18,39 @@ from tests.architecture.sources import ROOT
 CALLS = {
     *("run", "start", "resume", "cancel", "fork", "answer", "deliver", "work", "close"),
     *("runs", "info", "find", "waits", "wait", "state", "channel", "history", "checkpoints", "latest"),
-    *("events", "explain", "follow", "stream", "send", "inbox", "publish"),
+    *("events", "explain", "follow", "stream", "send", "inbox", "publish", "changes"),
 }
 """What most programs need. A call that few need belongs into a group."""
 PROPERTIES = {"clock", "durability", "offers", "url", "values"}
 ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 GROUPS = {
-    "debug": {"bisect", "diff", "logs", "nodes", "recall", "replay", "steps"},
+    "debug": {
+        *("compare", "preview_fork"),
+        *("bisect", "diff", "drawing", "edges", "logs", "nodes", "recall", "replay", "steps"),
+        *("checkpoints", "raw_value", "timeline", "values", "visit"),
+    },
     "fleet": {
-        *("audit", "breakers", "count", "counts", "metrics", "reopen", "reset_breaker", "tag", "untaken"),
-        "workers",
+        *("audit", "breakers", "count", "counts", "durations", "metrics", "reopen", "reset_breaker", "tag"),
+        *(
+            "bulk",
+            "bulk_progress",
+            "compat",
+            "drawing",
+            "drive_bulk",
+            "explain",
+            "findings",
+            "flows",
+            "report",
+            "pause",
+            "pauses",
+            "unpause",
+            "untaken",
+            "workers",
+        ),
     },
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
-    "storage": {"after_restore", "doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},
+    "storage": {"after_restore", "doctor", "drain", "info", "rekey", "schemes", "spool", "spooled", "verify"},
     "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},
     "versions": {"compat", "migrate"},
     "waiting": {"fire", "reissue", "revoke", "settle"},

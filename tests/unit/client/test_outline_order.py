@@ -7,8 +7,8 @@ import random
 import pytest
 
 from everstep import END, Flow, Node, node, route
-from everstep.client.outline import _upstream_first
 from everstep.graph.compile.plan import Plan
+from everstep.graph.draw.outline import _upstream_first
 
 
 def body(**given: int) -> int:

@@ -8,13 +8,15 @@ import click
 
 from everstep import AsyncHost
 from everstep.cli.commands.fleet.audit import audit
+from everstep.cli.commands.fleet.durations import durations
 from everstep.cli.commands.runs.list import runs
 from everstep.client.audit import AuditQuery
 from everstep.client.groups.fleet import FleetCalls
-from everstep.client.queries import RunsQuery, parameters_of
+from everstep.client.queries import DurationsQuery, RunsQuery, parameters_of
 from everstep.server.routes import ENDPOINTS
 
 ASKED = {one.name: one.default for one in parameters_of(AuditQuery)}
+TIMED = {one.name: one.default for one in parameters_of(DurationsQuery)}
 KNOWN = {one.name: one.default for one in parameters_of(RunsQuery)}
 
 
@@ -46,3 +48,11 @@ def test_the_audit_log_is_asked_for_in_the_same_words_everywhere() -> None:
     assert [(q.name, q.description) for q in endpoint.query] == [
         (one.name, one.description) for one in parameters_of(AuditQuery)
     ]
+
+
+def test_durations_are_asked_for_in_the_same_words_everywhere() -> None:
+    taken = inspect.signature(FleetCalls.durations).parameters
+    assert {name: p.default for name, p in taken.items() if name != "self"} == TIMED
+    assert {p.name for p in durations.params} >= TIMED.keys()
+    [endpoint] = [e for e in ENDPOINTS if e.name == "durations"]
+    assert [q.name for q in endpoint.query] == list(TIMED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -27,5 +28,13 @@ def given_attributes(given: Iterable[str]) -> dict[str, AttributeValue]:
         if not sign:
             raise BadRequest(f"--attribute is {one!r:.80}.", fix="Give NAME=VALUE.")
         is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
-        found[name] = value[1:-1] if is_quoted else meant(value, datetime.now(UTC))[0]
+        found[name] = value[1:-1] if is_quoted else _meant(value)
     return found
+
+
+def _meant(word: str) -> AttributeValue:
+    """Return what a word is; digits that a number would not keep, as in 007, are text."""
+    if re.match(r"[+-]?0\d", word):
+        return word
+    is_whole = re.fullmatch(r"-?\d{1,20}", word, re.ASCII)
+    return int(word) if is_whole else meant(word, datetime.now(UTC))[0]

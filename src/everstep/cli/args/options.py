@@ -58,6 +58,11 @@ def who_options(command: F) -> F:
     return _name_option("--as", "--by")(_comment_option(command))
 
 
+def who_option(command: F) -> F:
+    """Add `--as NAME` alone."""
+    return _name_option("--as", "--by")(command)
+
+
 def who_option_by(command: F) -> F:
     """Add the same as `--by NAME`, where `--as` means something else."""
     return _name_option("--by")(_comment_option(command))

@@ -28,10 +28,11 @@ from everstep.cli.view.groups import members_of
 from everstep.cli.view.outline import is_beside_a_phase, is_tolerated
 from everstep.cli.view.text import chosen_of, cut, duration, one_line
 from everstep.cli.view.waits import SHOWN, due_said, noun, present
-from everstep.client.outline import node_at, outline
+from everstep.client.outline import node_at
 from everstep.client.projection import Items, NodeLine, Projection, seconds_of
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan
+from everstep.graph.draw.outline import outline
 from everstep.model.address import map_of, plain_of
 from everstep.model.enums import Status
 from everstep.results import RunState

@@ -19,7 +19,7 @@ from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
-from everstep.model.waits import SettledBy, WaitStatus
+from everstep.model.waits import SettledBy, VotingInfo, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
 """How much of a wait's id must be given, and how much is shown."""
@@ -190,9 +190,20 @@ def noun(kind: str) -> str:
     return kind_of(kind).noun
 
 
+def votes_said(voting: VotingInfo, *, is_over: bool = False) -> str:
+    """Say who has voted, and who may still: `1 of 2 (ann ✓), left: bob, cleo`."""
+    votes = ", ".join(f"{one_line(vote.by)} {'✓' if vote.approved else '✗'}" for vote in voting.votes)
+    approving = sum(bool(vote.approved) for vote in voting.votes)
+    said = f"{approving} of {voting.quorum}" + (f" ({votes})" if votes else "")
+    left = ", ".join(map(one_line, voting.left or ())) if not is_over else ""
+    return said + (f", left: {left}" if left else "")
+
+
 def asked(wait: WaitInfo, width: int = 72) -> str:
     """Write what is asked in one line."""
     parts = [one_line(wait.prompt)] if wait.prompt else []
+    if wait.voting is not None and wait.status is WaitStatus.OPEN:
+        parts.insert(0, votes_said(wait.voting))
     if wait.options:
         parts.append("one of " + ", ".join(one_line(str(option)) for option in wait.options))
     if wait.context is not None:
@@ -202,9 +213,16 @@ def asked(wait: WaitInfo, width: int = 72) -> str:
 
 
 def settled(wait: WaitInfo) -> str:
-    """Say what became of a wait: its answer, or that its time was over; empty if it is open."""
+    """Say what became of a wait: its answer, or that its time was over; the votes on one that is open."""
     if wait.status is WaitStatus.OPEN:
-        return ""
+        return "" if wait.voting is None else votes_said(wait.voting)
+    said = _settled(wait)
+    if wait.voting is not None and wait.voting.votes:
+        said += f", {votes_said(wait.voting, is_over=True)}"
+    return said
+
+
+def _settled(wait: WaitInfo) -> str:
     if wait.settled_by is None:
         return "no longer wanted"
     if wait.settled_by is SettledBy.CLOCK:

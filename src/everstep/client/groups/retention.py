@@ -16,7 +16,7 @@ from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunRow
 from everstep.runtime.after_run import note_act, retaining_store
-from everstep.runtime.operations.acting import riding, told, written
+from everstep.runtime.operations.acting import concerning, riding, told, written
 from everstep.runtime.retention.collect import Collected, Collector
 from everstep.runtime.retention.erase import Erased, erase, erased_line
 from everstep.runtime.retention.summaries import RemovedRun
@@ -41,6 +41,8 @@ class RetentionCalls:
         shared: bool = False,
         audit_older_than: Span | None = None,
         on_progress: Callable[[str], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Collected:
         """Remove what the rules say: of every run, or of those that are named; says what went and what not.
 
@@ -49,7 +51,30 @@ class RetentionCalls:
         tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
         `dry_run` nothing is removed. Rows of the audit log go only with `audit_older_than`, such as `"365d"`:
         those of older acts, whichever runs they tell of. `on_progress` is told in words how far it has come.
+        With `by` the audit log has one row of it, which counts what went.
         """
+        act = act_of(by, comment)
+
+        async def collect() -> Collected:
+            found = await self._collect(
+                run_ids, retention, flows, dry_run, shared, audit_older_than, on_progress
+            )
+            if act is not None and not dry_run:
+                concerning(act, run_ids[0] if len(run_ids) == 1 else None, found.counts())
+            return found
+
+        return await self._parts.audited("gc", None if dry_run else act, collect())
+
+    async def _collect(
+        self,
+        run_ids: tuple[str, ...],
+        retention: Retention | None,
+        flows: Iterable[Flow],
+        dry_run: bool,
+        shared: bool,
+        audit_older_than: Span | None,
+        on_progress: Callable[[str], object] | None,
+    ) -> Collected:
         for run_id in run_ids:
             await self._runs.row(run_id)
         policy = self._parts.retention if retention is None else checked_retention(retention)
@@ -89,7 +114,7 @@ class RetentionCalls:
 
     async def _pin(self, run_id: str, reason: str | None, act: Act | None) -> RunInfo:
         store = retaining_store(self._services)
-        audit = riding(act, run_id) if act is not None else None
+        audit = riding(act, run_id) if act is not None or self._services.notes_unnamed else None
         if not await store.pin(check_run_id(run_id), reason, **told(audit)):
             raise await missing_run(self._services.store, run_id)
         written(audit)
@@ -114,7 +139,7 @@ class RetentionCalls:
                 f"run {run_id!r} is {row.status.value}: it has no result yet.",
                 fix="Acknowledge it when it has ended.",
             )
-        audit = riding(act, run_id) if act is not None else None
+        audit = riding(act, run_id) if act is not None or self._services.notes_unnamed else None
         await self._services.store.ack(row.run_id, **told(audit))
         written(audit)
         return row

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from everstep.client.looking.store_info import FlowRules, StoreInfo
 from everstep.client.parts import Parts
+from everstep.graph.author.flow import Flow
 from everstep.model.records import CheckpointRecord
 from everstep.runtime.addresses import in_run
 from everstep.runtime.integrity.doctor import Diagnosis, examine
@@ -29,6 +31,30 @@ class StorageCalls:
     async def doctor(self) -> Diagnosis:
         """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
         return await examine(self._services, self._parts.url)
+
+    async def info(self, *, flows: Iterable[Flow] = ()) -> StoreInfo:
+        """Say how the store is and what it keeps: what `doctor` finds, room, runs by status, retention.
+
+        The rules of `flows` are told besides those of the host.
+        """
+        found, counts = await self.doctor(), await self._services.store.counts()
+        rules = [(flow.name, flow.retention) for flow in flows if flow.retention is not None]
+        return StoreInfo(
+            looked_at=self._services.clock.now(),
+            url=found.url,
+            server=found.server,
+            is_well=found.is_well,
+            durable=found.durable,
+            single_writer=found.single_writer,
+            write_ms=found.write_ms,
+            skew_seconds=found.skew_seconds,
+            findings=list(found.findings),
+            size_bytes=found.size_bytes,
+            runs=counts.runs,
+            waits=counts.waits,
+            rules=self._parts.retention.to_wire(),
+            flows=[FlowRules(flow=name, rules=own.to_wire()) for name, own in rules],
+        )
 
     async def verify(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
 from everstep.engine.query.tree import OF_ATTRIBUTE, OF_TAG, Compare, Every, Not, Op, Query, Some, Value
 from everstep.graph.labels import value_of
 from everstep.model.commits import NO_LABELS, Labels, RunRow
+from everstep.model.leases import is_pause
 from everstep.model.records import ErrorInfo
 
 _ORDERS: dict[Op, Callable[[Any, Any], bool]] = {Op.BELOW: lt, Op.UP_TO: le, Op.ABOVE: gt, Op.FROM: ge}
@@ -22,19 +24,29 @@ class Facts(NamedTuple):
     """What it waits for: kind and path of each wait that is not closed."""
     error: ErrorInfo | None = None
     labels: Labels = NO_LABELS
+    changed: datetime | None = None
+    """When the newest checkpoint of an unfinished run was made."""
 
 
 def matches(query: Query, facts: Facts) -> bool:
     """True if a run is one that is asked for."""
+    return judged(query, facts) is True
+
+
+def judged(query: Query, facts: Facts, unread: Collection[str] = ()) -> bool | None:
+    """Say whether a run is one that is asked for; none if that depends on fields that were not read yet."""
     match query:
         case Compare():
-            return _holds(query, held_of(query.field, facts))
-        case Every():
-            return all(matches(part, facts) for part in query.parts)
-        case Some():
-            return any(matches(part, facts) for part in query.parts)
+            return None if query.field in unread else _holds(query, held_of(query.field, facts))
         case Not():
-            return not matches(query.part, facts)
+            found = judged(query.part, facts, unread)
+            return None if found is None else not found
+        case Every():
+            decides = False
+        case Some():
+            decides = True
+    parts = {judged(part, facts, unread) for part in query.parts}
+    return decides if decides in parts else None if None in parts else not decides
 
 
 def narrowed(query: Query | None) -> dict[str, Any]:
@@ -98,8 +110,12 @@ _OF: dict[str, Callable[[Facts], Collection[Value]]] = {
     "owner": lambda facts: _some(facts.row.lease.owner if facts.row.lease is not None else None),
     "started": lambda facts: (facts.row.created_at,),
     "ended": lambda facts: _some(facts.row.ended_at),
+    "changed": lambda facts: _some(facts.row.ended_at or facts.changed),
     "pinned": lambda facts: (facts.row.pinned is not None,),
-    "needs_repair": lambda facts: (facts.row.needs_repair is not None,),
+    "needs_repair": lambda facts: (
+        facts.row.needs_repair is not None and not is_pause(facts.row.needs_repair),
+    ),
+    "paused": lambda facts: (facts.row.is_paused,),
     "waiting": lambda facts: [kind for kind, _ in facts.waits],
     "waiting_at": lambda facts: [path for _, path in facts.waits],
     "error": lambda facts: _some(None if facts.error is None else facts.error.message),

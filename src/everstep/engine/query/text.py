@@ -22,12 +22,11 @@ from everstep.engine.query.tree import (
     Value,
 )
 from everstep.errors import BadRequest
-from everstep.graph.labels import LABEL_NAME, label_name, meant
+from everstep.graph.labels import LABEL_NAME, check_kept, label_name, meant, unkept
 from everstep.model.durations import time_of
 from everstep.model.enums import Status
+from everstep.model.shapes import LONGEST_QUERY
 
-LONGEST = 4000
-"""Characters that a query may have."""
 MOST = 100
 """Comparisons that a query may have."""
 DEEPEST = 20
@@ -39,6 +38,28 @@ _SIGNS = {op.value: op for op in (Op.IS, Op.IS_NOT, Op.BELOW, Op.UP_TO, Op.ABOVE
 _WORDS = {op.value: op for op in (Op.STARTS, Op.CONTAINS)}
 _STATUSES = [status.value for status in Status if status is not Status.RETRYING]
 _RANGES = (Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM)
+_AS_SHOWN = {
+    "run_id": "id",
+    "flow_id": "flow",
+    "flow_version": "version",
+    "created": "started",
+    "created_at": "started",
+    "started_at": "started",
+    "ended_at": "ended",
+    "changed_at": "changed",
+    "is_paused": "paused",
+    "paused_at": "paused",
+    "paused_by": "paused",
+    "updated": "changed",
+    "updated_at": "changed",
+    "parent_run_id": "parent",
+    "is_driven": "owner",
+    "error_message": "error",
+    "error_type": "error_code",
+    "wait_kind": "waiting",
+    "node": "waiting_at",
+}
+"""What fields are called where runs are shown, and elsewhere: as attributes they would find nothing."""
 _EXAMPLE = "status = failed and flow = orders and started > -2d"
 
 
@@ -64,15 +85,18 @@ def query_of(
     for given in (tags,) if isinstance(tags, str) else tags:
         name, sign, value = given.partition("=")
         label_name(name, "tag")
+        check_kept(value, f"the value of tag {name!r}")
         found.append(Compare(OF_TAG + name if sign else "tag", Op.IS, (value if sign else name,)))
     if isinstance(attributes, Mapping):
         for name in attributes:
             field = OF_ATTRIBUTE + label_name(name, "attribute")
+            check_kept(attributes[name], f"attribute {name!r}")
             found.append(Compare(field, Op.IS, (attributes[name],)))
         attributes = ()
     for given in (attributes,) if isinstance(attributes, str) else attributes:
         name, sign, value = given.partition("=")
         field = OF_ATTRIBUTE + label_name(name, "attribute")
+        check_kept(value, f"attribute {name!r}")
         found.append(Compare(field, Op.IS, meant(value, now)) if sign else Compare(field, Op.SET))
     return found[0] if len(found) == 1 else Every(tuple(_flat(found)))
 
@@ -89,8 +113,8 @@ def field_of(name: str) -> str:
 
 def read_query(text: str, now: datetime) -> Query:
     """Read a query. A moment such as `-2d` counts back from `now`; what is wrong is told with its place."""
-    if len(text) > LONGEST:
-        raise BadRequest(f"where has {len(text)} characters.", fix=f"At most {LONGEST} are read.")
+    if len(text) > LONGEST_QUERY:
+        raise BadRequest(f"where has {len(text)} characters.", fix=f"At most {LONGEST_QUERY} are read.")
     return _Reader(text, now).query()
 
 
@@ -119,6 +143,8 @@ class _Reader:
 
     def _split(self) -> list[Token]:
         tokens, at, text = [], 0, self._text.rstrip()
+        if (odd := unkept(text)) is not None:
+            self._refuse("no store keeps this character", Token(text[odd], odd), "Leave it out.")
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None:
@@ -306,7 +332,8 @@ class _Reader:
         return token
 
     def _refuse(self, problem: str, token: Token, fix: str) -> NoReturn:
-        near = self._text[max(0, token.at - 20) : token.at + 20].replace("\n", " ")
+        around = self._text[max(0, token.at - 20) : token.at + 20].replace("\n", " ")
+        near = around.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
         place = f"at character {token.at + 1}" if token.at < len(self._text.rstrip()) else "at its end"
         raise BadRequest(f"where: {problem}, {place} (… {near.strip()} …).", fix=fix, at=token.at)
 
@@ -314,12 +341,15 @@ class _Reader:
 def _near(word: str) -> str:
     """Return the field that a word is a misspelling of, or a beginning; empty if it is none."""
     text = word.lower()
+    if text in _AS_SHOWN:
+        return _AS_SHOWN[text]
     for field in FIELDS:
         if field.startswith(text) and len(text) > 2:
             return field
     most = 1 if len(text) < 6 else 2
-    found = min(FIELDS, key=lambda field: _edits(text, field))
-    return found if _edits(text, found) <= most else ""
+    near = [field for field in FIELDS if abs(len(field) - len(text)) <= most]
+    found = min(near, key=lambda field: _edits(text, field), default="")
+    return found if found and _edits(text, found) <= most else ""
 
 
 def _edits(one: str, other: str) -> int:

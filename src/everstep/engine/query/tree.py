@@ -50,8 +50,10 @@ FIELDS: Final = {
     "owner": Kind.TEXT,
     "started": Kind.TIME,
     "ended": Kind.TIME,
+    "changed": Kind.TIME,
     "pinned": Kind.FLAG,
     "needs_repair": Kind.FLAG,
+    "paused": Kind.FLAG,
     "waiting": Kind.TEXT,
     "waiting_at": Kind.TEXT,
     "error": Kind.TEXT,
@@ -65,6 +67,12 @@ OF_TAG: Final = "tag."
 OF_ATTRIBUTE: Final = "attribute."
 OF_WAITS: Final = frozenset({"waiting", "waiting_at"})
 OF_ERRORS: Final = frozenset({"error", "error_code"})
+OF_HEADS: Final = frozenset({"changed"})
+
+
+def is_of_labels(field: str) -> bool:
+    """True for what tags or attributes have."""
+    return field == "tag" or field.startswith((OF_TAG, OF_ATTRIBUTE))
 
 
 class Compare(msgspec.Struct, frozen=True):
@@ -78,7 +86,7 @@ class Compare(msgspec.Struct, frozen=True):
     @property
     def is_of_labels(self) -> bool:
         """True if it asks for a tag or an attribute."""
-        return self.field == "tag" or self.field.startswith((OF_TAG, OF_ATTRIBUTE))
+        return is_of_labels(self.field)
 
 
 class Every(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ NO_DEFAULT: Final = "@no default"
 TEXT: Final = {"type": "string"}
 NAMES: Final = {"type": ["string", "array"], "items": TEXT}
 FLAG: Final = {"type": "boolean"}
+NUMBER: Final = {"type": "integer", "minimum": 1}
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -77,6 +78,14 @@ class Wait:
     """The name of the event that is waited for."""
     match: Annotated[Mapping[str, Any] | None, Argument(in_row=True, in_chain="if said")] = None
     """What fields of the event must be."""
+    approvers: Annotated[
+        Sequence[str] | None, Argument(names_value=True, is_list=True, in_chain="if said")
+    ] = None
+    """The names of those who may decide an approval; anyone if there are none."""
+    quorum: Annotated[int, Argument(schema=NUMBER, in_chain="if said")] = 1
+    """How many must approve; who rejects, does so alone."""
+    not_by_starter: Annotated[bool, Argument(schema=FLAG, in_chain="if said")] = False
+    """True if it is not for who started the run."""
 
     @property
     def notified(self) -> tuple[str, ...]:
@@ -84,6 +93,11 @@ class Wait:
         if self.notify is None:
             return ()
         return (self.notify,) if isinstance(self.notify, str) else tuple(self.notify)
+
+    @property
+    def is_voted(self) -> bool:
+        """True of an approval that keeps count of who says what."""
+        return self.approvers is not None or self.quorum != 1 or self.not_by_starter
 
     @property
     def has_default(self) -> bool:
@@ -113,6 +127,10 @@ IN_ROW: Final = tuple(name for name, about in ARGUMENTS.items() if about.in_row)
 IN_CHAIN: Final = tuple(name for name, about in ARGUMENTS.items() if about.in_chain)
 OPTIONS: Final = ("name", "output", "kind", "answer_type", *(a for a in ARGUMENTS if a != "spellings"))
 """What the factories of `wait` take; other spellings are for the waits that front ends make."""
+
+
+VOTED: Final = ("approvers", "quorum", "not_by_starter")
+"""Those that make an approval one that keeps count of who says what."""
 
 
 def is_unsaid(name: str, given: Any) -> bool:

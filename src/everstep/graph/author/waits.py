@@ -12,6 +12,8 @@ from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
 from everstep.graph.author.node import Node, Param
 from everstep.graph.author.wait_options import ARGUMENTS, NO_DEFAULT, Wait, is_unsaid
 from everstep.graph.check.hints import UNKNOWN
+from everstep.model.acts import LONGEST_NAME as LONGEST_BY
+from everstep.model.acts import likeness
 from everstep.model.durations import Span, is_span
 from everstep.model.enums import Determinism, Effects
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
@@ -153,13 +155,19 @@ def approval(
     scheduler: str | None = None,
     token_ttl: Span | None = None,
     single_use: bool = True,
+    approvers: Sequence[str] | str | None = None,
+    quorum: int = 1,
+    not_by_starter: bool = False,
     output: str | None = None,
 ) -> WaitNode:
     """Return a node that waits for an approval or a rejection; a time-out rejects.
 
-    It writes an `ApprovalOutput`.
+    It writes an `ApprovalOutput`. With `approvers`, only those of these names decide; with a `quorum`, so
+    many must approve, each once, and one who rejects does so for all; with `not_by_starter`, it is not
+    for who started the run or forked it.
     """
     arguments = _arguments(name, locals())
+    check_voters(name, arguments.get("approvers"), quorum, not_by_starter)
     return WaitNode(
         name,
         "std.hitl.approval",
@@ -328,6 +336,31 @@ def question(
         returns=returns,
         requires=_needs(timeout),
     )
+
+
+def check_voters(name: str, approvers: Any, quorum: object, not_by_starter: object = False) -> None:
+    """Raise unless an approval can be decided: by at least one name, each said once, enough of them."""
+    if type(not_by_starter) is not bool:
+        raise BadRequest(f"{name!r}: not_by_starter is {not_by_starter!r:.60}.", fix="Give True or False.")
+    if type(quorum) is not int or quorum < 1:
+        raise BadRequest(f"{name!r}: quorum is {quorum!r:.60}.", fix="Say how many must approve: 1 or more.")
+    if approvers is None or isinstance(approvers, Ref):
+        return
+    if isinstance(approvers, str | bytes) or not isinstance(approvers, Sequence) or not approvers:
+        raise BadRequest(
+            f"{name!r}: approvers are {repr(approvers)[:100]}.", fix='Give names: ["ann", "bob"].'
+        )
+    for k, one in enumerate(approvers):
+        if not isinstance(one, str) or not one or one != one.strip() or len(one) > LONGEST_BY:
+            fix = f"Give a name of 1 to {LONGEST_BY} characters, without spaces around it."
+            raise BadRequest(f"{name!r}: an approver is {one!r:.60}.", fix=fix)
+        if likeness(one) in map(likeness, approvers[:k]):
+            raise BadRequest(f"{name!r}: the approver {one!r:.60} is there twice.", fix="Name each once.")
+    if quorum > len(approvers):
+        raise BadRequest(
+            f"{name!r}: {quorum} must approve, and there are {len(approvers)} who may.",
+            fix="Name more approvers, or lower the quorum.",
+        )
 
 
 def check_options(name: str, options: Any) -> None:

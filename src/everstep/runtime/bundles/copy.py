@@ -19,7 +19,7 @@ from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrup
 from everstep.model.acts import Act, with_act
 from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
 from everstep.model.durability import Durability
-from everstep.model.leases import Lease
+from everstep.model.leases import Lease, is_pause
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure, Removal
 from everstep.model.waits import WaitRow, WaitStatus
@@ -48,6 +48,7 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import open_waits
 from everstep.runtime.waits.inbox import all_signals
+from everstep.runtime.waits.voting import bring_votes
 from everstep.runtime.workers.claim import claim
 
 TTL = timedelta(minutes=2)
@@ -204,7 +205,7 @@ class _Copying:
             return
         store = self._services.store
         try:
-            if row.needs_repair is not None and not row.status.is_final:
+            if row.needs_repair is not None and not row.status.is_final and not is_pause(row.needs_repair):
                 await store.set_aside(row.run_id, epoch=lease.epoch, reason=row.needs_repair)
             else:
                 await store.release_lease(lease)
@@ -291,7 +292,7 @@ class _Copying:
     def _for_there(self, whole: WholeRun, row: RunRow, *, moves: bool) -> WholeRun:
         """Return the run as it is to be there; workers leave a copy of an unfinished one alone."""
         mark = None if row.needs_repair == self._mark else row.needs_repair
-        if not moves and not whole.row.status.is_final and mark is None:
+        if not moves and not whole.row.status.is_final and (mark is None or is_pause(mark)):
             mark = COPIED
         return msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, needs_repair=mark))
 
@@ -336,6 +337,8 @@ class _Copying:
         """Bring answers, signals and a stop request to a run that was there before. Each counts once."""
         store = self._target.store
         for wait in waits:
+            if wait.kind == "approval":
+                await bring_votes(self._services.codecs, store, wait)
             if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
                 await store.settle(
                     wait.wait_id,

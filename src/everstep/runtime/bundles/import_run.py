@@ -22,6 +22,7 @@ from everstep.errors import (
 )
 from everstep.model.acts import Act
 from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
+from everstep.model.leases import is_pause
 from everstep.model.shapes import shown
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
@@ -147,7 +148,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def _for_here(run: WholeRun, contents: Contents, live: bool) -> WholeRun:
     """Return a run that workers leave alone here: it may still be driven where it comes from."""
     is_wanted = any(b.run_id == run.row.run_id and b.is_wanted for b in contents.manifest.runs)
-    if run.row.status.is_final or run.row.needs_repair is not None or (live and is_wanted):
+    mark = run.row.needs_repair
+    is_set_aside = mark is not None and not is_pause(mark)  # who lets it go on is to know where it comes from
+    if run.row.status.is_final or is_set_aside or (live and is_wanted):
         return run
     return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, needs_repair=IMPORTED))
 

@@ -22,6 +22,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import (
     ATTRIBUTE,
     INPUTS,
+    OWNER,
     TRACE,
     CheckpointRecord,
     Counters,
@@ -131,8 +132,12 @@ class Journal:
     """What records say of the trace of the drive before."""
     note: dict[str, str] | None = None
     """What its records say of its trace: the first that this drive writes, and keyframes."""
+    took_over: dict[str, Any] | None = None
+    """What the first record of this drive says of its owner, if the one before it did not come to rest."""
     noted_from = 0
     """The sequence that this drive goes on from."""
+    group: str | None = None
+    """With whom the run takes turns."""
 
     def __init__(
         self,
@@ -160,6 +165,8 @@ class Journal:
         """What the run was given when it was admitted, if that was done here."""
         self.act: Act | None = None
         """Who started, resumed or cancelled the run, until a record says so."""
+        self.is_unsigned = services.notes_unnamed
+        """True until then if the audit log may have a row of that though no name was said."""
         self.is_halted = False
         """True while the store has the run as halted."""
         self.waits: list[WaitRow] = []
@@ -514,6 +521,8 @@ class Journal:
     ) -> CheckpointRecord:
         if self.note is not None and self.head.sequence == self.noted_from:
             metadata = {**(metadata or {}), TRACE: self.note}
+        if self.took_over is not None and self.head.sequence == self.noted_from:
+            metadata = {**(metadata or {}), OWNER: self.took_over}
         delta = CheckpointRecord(
             checkpoint_id=self._services.ids.new_id(),
             sequence=self.head.sequence + 1,
@@ -612,7 +621,9 @@ class Journal:
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
-        if record.act is not None and (audit := riding(record.act, self.run_id)) is not None:
+        if (record.act is not None or self.is_unsigned) and (
+            audit := riding(record.act, self.run_id)
+        ) is not None:
             commit = msgspec.structs.replace(commit, audit=audit)
         if ATTRIBUTE in self._space.areas:
             commit = with_attributes(commit, record.steps, self._space)
@@ -632,8 +643,8 @@ class Journal:
             self._clear()
         else:
             self._drop_first(record.steps)
-        if record.act is not None:
-            self.act = None
+        if record.act is not None or self.is_unsigned:
+            self.act, self.is_unsigned = None, False
             written(commit.audit)
         if commit.status is not None:
             self.is_halted = commit.status is Status.HALTED

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from everstep.graph.author.context import Context
+from everstep.graph.author.node import Node
 from everstep.model.records import INBOX, StepRecord
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.values import Slot, write_aside
@@ -26,6 +28,8 @@ class DriveInbox:
         self._services = run.services
         self._reducers = run.flow.inbox
         self._seen: int | None = None
+        self._passed: dict[str, int] = {}
+        """By names, the number of the newest signal that was taken or fits not: each is looked at once."""
         self._told: set[str] = set()
         """Signals that do not fit their values, of which a log says so."""
 
@@ -46,13 +50,17 @@ class DriveInbox:
         journal = self._run.journal
         self._seen = self._services.store.changes()  # before it looks: what comes meanwhile counts
         values: dict[str, dict[str, Any]] = {}
-        came = await untaken(self._services, self._run.run_id)
+        passed: dict[str, int] = {}
         held = self._held()
-        for row, message in came:
-            if row.name in held:
+        for name in self._reducers:
+            came = await untaken(self._services, self._run.run_id, name, self._passed.get(name, 0))
+            if came and name in held:
                 self._seen = None
-            elif row.name in self._reducers and journal.claim(row.signal_id):
-                values.setdefault(row.name, {})[row.signal_id] = message.value
+                continue
+            for row, message in came:
+                passed[name] = row.number
+                if journal.claim(row.signal_id):
+                    values.setdefault(name, {})[row.signal_id] = message.value
         if not values:
             return
         claimed = [signal_id for came_for in values.values() for signal_id in came_for]
@@ -63,6 +71,7 @@ class DriveInbox:
             self._seen = None
             raise
         journal.disclaim([signal_id for signal_id in claimed if signal_id not in taken])
+        self._passed |= passed
         if not taken:
             return
         now = self._run.clock.now()
@@ -74,8 +83,12 @@ class DriveInbox:
         """Return the values that effects were given which may be made again: then they get the same."""
         state = self._run.state
         nodes = state.plan.nodes
-        begun = [i for i in state.due if i in state.begun or i in state.running or state.attempts[i]]
-        read = {p.source for i in begun if nodes[i].is_effectful for p in nodes[i].params}
+        held = {i for i in state.due if i in state.begun or i in state.running or state.attempts[i]}
+        held = {i for i in held if nodes[i].is_effectful}
+        # What makes durable calls gets the same until its visit is over, and what runs may make some.
+        held |= state.units.keys() | state.begun
+        held |= {i for i in state.running if i not in state.waiting and _may_make_calls(nodes[i])}
+        read = {p.source for i in held for p in nodes[i].params}
         return read & self._reducers.keys()
 
     async def _drafted(self, values: dict[str, dict[str, Any]]) -> tuple[list[Slot], dict[str, None]]:
@@ -103,3 +116,8 @@ class DriveInbox:
                 self._told.add(signal_id)
                 said = "signal %r of run %r stays in the inbox: it does not fit %r."
                 log.warning(said, signal_id, self._run.run_id, name)
+
+
+def _may_make_calls(node: Node) -> bool:
+    """True of a node that can ask for durable calls: by its context, or by helpers that find it."""
+    return node.context_param is not None or Context.marks is not None

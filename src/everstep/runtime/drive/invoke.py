@@ -110,6 +110,8 @@ class Call(msgspec.Struct, eq=False):
     """False if it failed before the node was called."""
     is_again: bool = False
     """True if it is to be made once more."""
+    is_held: bool = False
+    """True if it was left between two of its durable calls, as the run is paused: it never reported."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
     message: str = ""

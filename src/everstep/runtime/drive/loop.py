@@ -40,7 +40,7 @@ from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_
 from everstep.runtime.drive.midway import Midway
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
-from everstep.runtime.drive.rest import BREATH, Pauses, Rest
+from everstep.runtime.drive.rest import BREATH, PAUSE, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ _NO_TIME = timedelta()
 
 class Drive:
     """One owner's work on one run, from where it stands to where it ends or stops."""
+
+    paused: str | None = None
+    """The mark that says since when the run is paused, and who wanted it, once this drive has heard."""
 
     def __init__(self, run: RunContext, shared: SharedBreakers | None = None) -> None:
         self._run = run
@@ -160,7 +163,9 @@ class Drive:
                 return status
             except asyncio.CancelledError:
                 task, stop = asyncio.current_task(), self._rest.stop
-                if stop is None or stop is BREATH or (task is not None and task.uncancel() > 0):
+                if stop is None or stop is BREATH or stop is PAUSE:
+                    raise
+                if task is not None and task.uncancel() > 0:
                     raise
                 raise stop from None
         except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
@@ -198,6 +203,20 @@ class Drive:
         self._rest.stop = reason
         self._from_anywhere(self._interrupt)
 
+    @property
+    def lane(self) -> tuple[str, str | None]:
+        """The flow and the group of the run."""
+        return self._run.flow.name, self._journal.group
+
+    def pause(self, mark: str) -> None:
+        """Start nothing more, and let go of the run once what is under way is recorded; from any thread."""
+        if self.paused is None:
+            self.paused = mark
+            self._midway.pause()
+            if self._rest.stop is None or self._rest.stop is BREATH:
+                self._rest.stop = PAUSE
+            self._from_anywhere(self._rest.wake)
+
     def nudge(self) -> None:
         """Look for answers soon; may be called from any thread."""
         if self._has_waited:
@@ -225,10 +244,11 @@ class Drive:
             self._rest.stop = BREATH
 
     async def _heed(self, stop: BaseException) -> None:
-        if stop is not BREATH:
+        if stop is not BREATH and stop is not PAUSE:
             raise stop
         self._rest.stop = None
-        await asyncio.sleep(0)
+        if stop is BREATH:
+            await asyncio.sleep(0)
 
     def _interrupt(self) -> None:
         self._rest.wake()
@@ -241,6 +261,9 @@ class Drive:
         while self.failure is None:
             if rest.stop is not None:
                 await self._heed(rest.stop)
+                if self.paused is not None:
+                    await self._wind_down()
+                    return
             if self._unread is not None:
                 await self._until_readable(self._unread)
             if self._guards is not None and self._guards.is_shared:
@@ -283,6 +306,53 @@ class Drive:
                 await self._take_answers()
             if self._finished and (writing := self._absorb()) is not None:
                 await writing
+
+    async def _wind_down(self) -> None:
+        """Await and record what is under way. Nothing starts but what an atomic flow needs to end."""
+        while self.failure is None:
+            if self._rest.stop is not None:
+                await self._heed(self._rest.stop)
+            if self._has_inner and self._inner.unkept:
+                await self._keep_items()
+                continue
+            ready = self._inside_atomic() if self._has_inner else []
+            if ready:
+                await self._start_together(ready)
+            until = self._next_atomic_retry() if self._has_inner else None
+            if not self._finished and (self._beside.calls or until is not None):
+                await self._wait(until)
+            if not self._finished and not self._beside.calls and until is None:
+                return
+            if self._finished and (writing := self._absorb()) is not None:
+                await writing
+
+    def _inside_atomic(self) -> list[Place]:
+        """Return what may start inside atomic flows under way: nothing of what they did is recorded yet."""
+        while True:
+            self._inner.refill(is_hidden=True)
+            found = [place for place in self._state.startable(self._pauses.now) if place[0].is_hidden]
+            if self._beside.overdue:
+                found = self._beside.apart_from_overdue(found)
+            opening = [(scope, i) for scope, i in found if i in scope.plan.children]
+            if not opening or self.failure is not None:
+                return found
+            for scope, i in opening:
+                self._open(scope, i)
+
+    def _next_atomic_retry(self) -> datetime | None:
+        hidden = [scope for scope in self._state.scopes() if scope.is_hidden and scope.error is None]
+        return min((at for scope in hidden for at in scope.retry_at.values()), default=None)
+
+    def _is_left(self) -> bool:
+        """True if a run that is paused has more to do than to wait for answers."""
+        state = self._state
+        if not (state.due or state.opened):
+            return False
+        if not state.waits:
+            return True
+        scopes = list(state.scopes())
+        is_due = any(i not in s.waiting and i not in s.opened for s in scopes for i in s.due)
+        return is_due or any(visit.next < visit.count for _, _, visit in state.fans())
 
     async def _take_up(self) -> None:
         """Go on with the flows that were open when the records end, once what their maps go over is read."""
@@ -435,6 +505,10 @@ class Drive:
             await self._owing.pay()
         if self._teller.outlet is not None:
             await self._teller.outlet.settle()  # those who see that it has ended have seen what it emitted
+        if self.paused is not None and self.failure is None and self._is_left():
+            if self._journal.steps:
+                await self._owing.flush(Trigger.INTERRUPTED)
+            return Status.RUNNING
         if self.failure is None and self._state.waits:
             await self._owing.halt(self._services.store)
             return Status.HALTED
@@ -592,7 +666,7 @@ class Drive:
         if call.stream is not None or not self._midway.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
-            self._awaiting = asyncio.current_task()
+            self._awaiting = self._midway.own_task = asyncio.current_task()
             try:
                 await call_async(call, self._teller.chunks(call))
             finally:
@@ -760,6 +834,8 @@ class Drive:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
         if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
             await self._services.time.hear()  # what it waits for may be due some time from now
+            if (call.asks or call.returned).__class__ is Wait and (call.asks or call.returned).not_by_starter:
+                await self._waiting.learn_starters()
         try:
             drafts = self._read(call)
         except ValueOutOfReach as unread:  # it changes a value of the channel that lies aside
@@ -786,10 +862,14 @@ class Drive:
         if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
             self._run.desk.release(call)
             return None
+        if call.is_held:
+            self._leave_unmade(call)
+            return None
         if call.error is not None and self._space.was_out_of_reach and not scope.ended:
             unread = out_of_reach(call.error, self._space)
             if unread is not None:
-                self._leave_unmade(call, unread)
+                self._unread = unread
+                self._leave_unmade(call)
                 return None
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
@@ -814,13 +894,12 @@ class Drive:
             drafts = drafts + changes if call.error is None else changes
         return drafts
 
-    def _leave_unmade(self, call: Call, unread: ValueOutOfReach) -> None:
+    def _leave_unmade(self, call: Call) -> None:
         """Leave a node as one that never reported: it is called again, with the same key and inputs."""
         if call.stream is not None:
             self._streams.keep_rest(call)
         self._run.desk.release(call)
         call.scope.running.discard(call.index)
-        self._unread = unread
         around: Scope | None = call.scope
         while around is not None:
             if around.error is not None:  # it failed meanwhile, and waited only for this call to end

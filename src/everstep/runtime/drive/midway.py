@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from everstep.model.enums import Trigger
 from everstep.model.ledger import Guarded
 from everstep.model.records import StepRecord
 from everstep.on_demand import on_demand
+from everstep.ports.system import wait_until
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.flushing import LateFlush
 from everstep.runtime.drive.invoke import Call, soon
@@ -56,6 +58,9 @@ class SpendingWatch(Protocol):
 
 class Midway:
     """What the calls of one drive have recorded before they end."""
+
+    is_paused = False
+    """True once no durable call is to begin."""
 
     def __init__(
         self,
@@ -89,6 +94,8 @@ class Midway:
         """Why that is written."""
         self.alone: Call | None = None
         """The call that the drive makes itself, and does nothing meanwhile."""
+        self.own_task: asyncio.Task[Any] | None = None
+        """The task in which the drive awaits such a call."""
         self.may_write = run.services.blocking is not None and run.journal.outbox is None
         """True if what a call says may be written while the drive makes it."""
 
@@ -133,12 +140,50 @@ class Midway:
                 future.set_exception(_too_late())
         self._waiting.clear()
 
+    @cached_property
+    def _naps(self) -> dict[object, Callable[[], None]]:
+        """What wakes those that pause before a retry."""
+        return {}
+
+    def pause(self) -> None:
+        """Let no durable call begin, and none be tried again; may be called from any thread."""
+        self.is_paused = True
+        for wake in list(self._naps.values()):
+            wake()
+
+    async def nap(self, until: datetime) -> None:
+        """Let time pass before a retry, unless the run is paused meanwhile."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._naps[woken] = partial(_wake, woken)
+        sleeper = asyncio.ensure_future(self._services.clock.sleep_until(until))
+        try:
+            if not self.is_paused:
+                await asyncio.wait([sleeper, woken], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._naps[woken]
+            sleeper.cancel()
+            woken.cancel()
+
+    def nap_blocking(self, until: datetime) -> None:
+        """Hold this thread up for as long, unless the run is paused meanwhile."""
+        woken = self._services.system.event()
+        self._naps[woken] = woken.set
+        if not self.is_paused:
+            wait_until(self._services.clock, self._services.system, until, woken)
+        del self._naps[woken]
+
     def held(self, call: Call) -> Wait | None:
         """Return what a person is asked before a node under way may do more, if a guard stands before it."""
         asks = None if self._guards is None else self._guards.ask(call.scope, call.index, call)
         if isinstance(asks, EverstepError):
             raise asks
         return asks
+
+    def open_for(self, call: Call) -> None:
+        """Let a call have durable calls. Its threads may ask at once, and share what one of them opens."""
+        with self._late.lock:
+            if call.units is None:
+                call.units = self.open_units(self, call)
 
     @property
     def is_on_loop(self) -> bool:
@@ -347,8 +392,18 @@ class Says(msgspec.Struct, eq=False):
     def units(self) -> Any:
         """The durable calls of this attempt."""
         if self.call.units is None:
-            self.call.units = self.midway.open_units(self.midway, self.call)
+            self.midway.open_for(self.call)
         return self.call.units
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # its loop is closed
+        woken.get_loop().call_soon_threadsafe(_resolve, woken)
+
+
+def _resolve(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 def _heeded(future: asyncio.Future[None]) -> asyncio.Future[None]:

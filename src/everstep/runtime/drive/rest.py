@@ -12,6 +12,8 @@ from everstep.runtime.services import StoreTime
 
 BREATH = BaseException("the loop is to have its turn")
 """Stands where the reason to stop would."""
+PAUSE = BaseException("the run is paused")
+"""Stands there too: nothing more is started, and what is under way is awaited."""
 
 
 class Pauses:
@@ -74,7 +76,7 @@ class Rest:
 
     def fail(self, error: BaseException) -> None:
         """Let the drive stop with what came out of a call, unless it must stop already."""
-        if self.stop is None or self.stop is BREATH:
+        if self.stop is None or self.stop is BREATH or self.stop is PAUSE:
             self.stop = error
         self.wake()
 

@@ -118,9 +118,11 @@ class Inner:
             self._enter(scope, i, 0)
         return None
 
-    def refill(self) -> None:
-        """Open items of maps as far as their limits allow."""
+    def refill(self, *, is_hidden: bool = False) -> None:
+        """Open items of maps as far as their limits allow; or only of those inside atomic flows."""
         for visit, (scope, i) in tuple(self.fans.items()):
+            if is_hidden and not scope.is_hidden:
+                continue
             over = scope.plan.children[i].over
             assert over is not None
             is_read = False

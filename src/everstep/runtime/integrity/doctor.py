@@ -33,6 +33,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     slowest_ms: float | None
     skew_seconds: float | None
     """How far the server's clock is ahead of this machine's; none if the store has no clock of its own."""
+    size_bytes: int | None = None
+    """How much room runs take in it; none if it cannot say."""
     findings: tuple[Finding, ...]
 
     @shown
@@ -76,6 +78,7 @@ async def examine(services: Services, url: str) -> Diagnosis:
         write_ms=round(median(times), 3) if times else None,
         slowest_ms=round(max(times), 3) if times else None,
         skew_seconds=skew,
+        size_bytes=health.size_bytes,
         findings=tuple(findings),
     )
 

@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(list[LiveEntry]).decode
 
 def entry_bytes(entry: LiveEntry) -> bytes:
     """Return one entry as JSON, whatever its data are."""
-    data = jsonable(entry.data)
+    data = jsonable(_packed(entry.data))
     try:
         body = _encode(_plain(entry, data))
     except UnicodeEncodeError:
@@ -43,6 +43,21 @@ def entry_bytes(entry: LiveEntry) -> bytes:
         return body
     named = {key: entry.data[key] for key in ("name",) if isinstance(entry.data.get(key), str)}
     return _encode(_plain(entry, {**_as_text(named), "omitted": len(body)}))
+
+
+def _packed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what `ctx.emit` told without the copies of its data, which stand beside them by their names."""
+    inner = data.get("data")
+    if not isinstance(inner, dict) or data.keys() != {*inner, "name", "data"}:
+        return data
+    return {"name": data["name"], "data": inner}
+
+
+def _unpacked(entry: LiveEntry) -> LiveEntry:
+    data = entry.data
+    if entry.kind != "emitted" or not isinstance(inner := data.get("data"), dict):
+        return entry
+    return _plain(entry, {**inner, **data})
 
 
 def _as_text(data: Any) -> Any:
@@ -75,4 +90,4 @@ def open_batch(codecs: Codecs, batch: LiveBatch) -> list[LiveEntry]:
         raise StateCorrupted(f"{bound.where} was altered: {error}.") from error
     if len(found) != batch.count:
         raise StateCorrupted(f"{bound.where} was altered: {len(found)} of {batch.count} entries are there.")
-    return found
+    return [_unpacked(entry) for entry in found]

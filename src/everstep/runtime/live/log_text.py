@@ -21,7 +21,19 @@ _SECRET = re.compile(
 )
 # What stands before the word is not part of it, and what follows is bounded: a line of one long word, as a
 # picture in base64 is, would else be looked through again from each of its letters.
+_BEGUN = re.compile(
+    rf"""(?ix) (?: (?:{_WORDS}) [\w.-]{{0,64}} \\{{0,3}} ["']? \s*
+         (?: [=:]+ \s* (?: (?:bearer|basic) \s+ )?
+             ( "(?:[^"\\]|\\.)* | '(?:[^'\\]|\\.)* | [^\s,;&)\]}}"'][^\s,;&)\]}}]* )? )?
+           | (et_[A-Za-z0-9_-]*) ) \Z"""
+)
+"""A secret at the end of a text, that may go on behind it."""
+_REPEATED = re.compile(r"([\s=:])\1+")
 _NUMBER = re.compile(r"[\d.,_]{1,9}")
+_HELD = 256
+"""So much of the end of a line that is written in parts is held back: it may begin the name of a secret."""
+_PIECE = 1024
+"""A longer line is kept in parts of so many characters, so that none goes whole where some of it has room."""
 
 
 def without_secrets(line: str) -> str:
@@ -54,8 +66,8 @@ class LogText:
             for line in lines:
                 self._take(f"{without_secrets(line)}\n")
             if len(self._open) > HALF:
-                self._take(without_secrets(self._open))
-                self._open = ""
+                begun, self._open = _cut(self._open)
+                self._take(without_secrets(begun))
 
     def _take(self, line: str) -> None:
         size = len(line.encode())
@@ -63,10 +75,15 @@ class LogText:
             self._head.append(line)
             self._head_bytes += size
             return
-        line, cut = _end_of(line)
-        self._omitted += cut
-        self._tail.append(line)
-        self._tail_bytes += size - cut
+        if not self._tail and size > HALF:  # it has no room anywhere: its beginning ends the head
+            begun = line.encode()[: HALF - self._head_bytes].decode("utf-8", "ignore")
+            self._head.append(begun)
+            self._head_bytes = HALF
+            line = line[len(begun) :]
+        for k in range(0, len(line), _PIECE):
+            piece = line[k : k + _PIECE]
+            self._tail.append(piece)
+            self._tail_bytes += len(piece.encode())
         while self._tail_bytes > HALF:
             gone = len(self._tail.popleft().encode())
             self._tail_bytes -= gone
@@ -80,6 +97,22 @@ class LogText:
                 return head + last, 0, ""
             tail, cut = _end_of("".join(self._tail) + last)
             return head, self._omitted + cut, tail
+
+
+def _cut(line: str) -> tuple[str, str]:
+    """Cut a line that goes on in two, but no secret; of a long one only what tells that it is one is held."""
+    found = _BEGUN.search(line)
+    if found is not None:
+        held, (value, token) = found[0], found.groups()
+        if len(held) > _HELD:
+            name = held[: len(held) - len(value or "")]
+            held = token[:_HELD] if token else _REPEATED.sub(r"\1", name) + (f"{value[0]}x" if value else "")
+        return line[: found.start()], held
+    at = len(line) - _HELD
+    for secret in (*_SECRET.finditer(line), *_TOKEN.finditer(line)):
+        if secret.start() < at < secret.end():
+            at = secret.end()
+    return line[:at], line[at:]
 
 
 def _end_of(text: str) -> tuple[str, int]:

@@ -128,7 +128,10 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         at_work = _at_work(self._writer)
         if at_work is not None:
-            at_work.add(f"{_FORMAT.format(record)}\n")
+            try:
+                at_work.add(f"{_FORMAT.format(record)}\n")
+            except Exception:  # its arguments do not fit: no handler lets that come to who logs
+                self.handleError(record)
         last = logging.lastResort
         if last is not None and record.levelno >= last.level and self._is_alone(record.name):
             last.handle(record)  # as it is without us

@@ -2,5 +2,5 @@
 
 Loaded by hosts that are asked for metrics; others have no meter, and pay for none. `meter` counts what is
 done here, `store_view` has what was last seen of the store, `families` gives both names. May import what
-`runtime` may, and of its rooms `workers`.
+`runtime` may, and of its rooms `operations` and `workers`.
 """

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 from everstep.model.enums import Status
 from everstep.model.ledger import BreakerState
-from everstep.ports.store import BacklogStore
 from everstep.runtime.metrics.exposition import Family, Labels, Sample, one, spelled, written
 from everstep.runtime.metrics.histogram import Histogram
 from everstep.runtime.metrics.meter import FlowMeter, Meter, NodeMeter
 from everstep.runtime.metrics.store_view import Answer, Seen, due, oldest, untaken
 from everstep.runtime.metrics.this_process import process_families
+from everstep.runtime.operations.untaken import backlog_of
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
@@ -29,7 +29,7 @@ async def seen_of(services: Services) -> Seen:
         counts=await store.counts(),
         breakers={name: at.state for name, at in (await runs.shared.all()).items()},
         workers=workers,
-        backlog=await store.backlog() if isinstance(store, BacklogStore) else None,
+        backlog=await backlog_of(services),
         now=services.time.now(),
     )
 

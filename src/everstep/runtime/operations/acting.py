@@ -8,7 +8,7 @@ it is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
@@ -16,9 +16,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from everstep.errors import EverstepError, StoreError
-from everstep.model.acts import Act, AuditOutcome, AuditRow
+from everstep.model.acts import LONGEST_NAME, Act, AuditOutcome, AuditRow, Known, without_tokens
 from everstep.ports.audit import AuditStore
 from everstep.ports.store import CheckpointStore
+from everstep.runtime.run_ids import RUN_ID
 from everstep.runtime.services import Services
 from everstep.runtime.waits.tokens import looks_like_token
 
@@ -29,8 +30,8 @@ log = logging.getLogger("everstep")
 class Acting:
     """A named act under way."""
 
-    def __init__(self, services: Services, row: AuditRow, by: Act) -> None:
-        self._services = services
+    def __init__(self, services: Services, row: AuditRow, by: Act | None) -> None:
+        self.services = services
         self.row = row
         self.by = by
         self.is_written = False
@@ -38,45 +39,69 @@ class Acting:
     def anew(self) -> None:
         """Go on with another row, as the act is about one more run."""
         if self.is_written:
-            self.row = msgspec.structs.replace(self.row, audit_id=self._services.ids.new_id())
+            self.row = msgspec.structs.replace(self.row, audit_id=self.services.ids.new_id())
             self.is_written = False
 
 
+CUTS: ContextVar[Callable[[str], str]] = ContextVar("everstep_cuts", default=without_tokens)
+"""What cuts tokens out of a text: a service knows more of them than those that look like one."""
+UNNAMED_ACTOR: ContextVar[str] = ContextVar("everstep_unnamed_actor", default="")
+"""What the audit log calls who acts here and says no name; empty where such an act has no row."""
 _acting: ContextVar[Acting | None] = ContextVar("everstep_acting", default=None)
 
 
 async def audited(
-    services: Services, act: str, by: Act, doing: Awaitable[T], run_id: str | None = None, about: str = ""
+    services: Services,
+    act: str,
+    by: Act | None,
+    doing: Awaitable[T],
+    run_id: str | None = None,
+    about: str = "",
 ) -> T:
     """Do something, and see to it that the audit log has a row of it: done, or refused and why.
 
-    Where no name is given, or the store keeps no audit log, it is just done.
+    Where no name is given and nothing else is known of who acts, or the store keeps no audit log, it is just
+    done. So is what nodes do in no name while the act is under way.
     """
-    row = audit_row(services, act, by, run_id, about)
+    who = named_or_not(by) if _acting.get() is None else by
+    row = None if who is None else audit_row(services, act, who, run_id, about)
     if row is None:
         return await doing
     acting = Acting(services, row, by)
-    before = _acting.set(acting)
     try:
-        result = await doing
+        return await audited_as(acting, doing)
     except EverstepError as error:
         if not acting.is_written:
             await _note_refusal(services, acting.row, error)
+        error.is_audited = True
         raise
+
+
+async def audited_as(acting: Acting, doing: Awaitable[T]) -> T:
+    """Do something, with this row in the audit log once it is done; if it fails nothing is noted."""
+    before = _acting.set(acting)
+    try:
+        result = await doing
     finally:
         _acting.reset(before)
     if not acting.is_written:
-        await audit_store(services.store).note_audit(acting.row)
+        await audit_store(acting.services.store).note_audit(acting.row)
     return result
 
 
 async def note_refused(
-    services: Services, act: str, by: Act, error: EverstepError, run_id: str | None = None
+    services: Services,
+    act: str,
+    by: Act,
+    error: EverstepError,
+    run_id: str | None = None,
+    about: str = "",
 ) -> None:
-    """Note that an act was refused before it began, such as for want of the role."""
-    row = audit_row(services, act, by, run_id)
+    """Note that an act was refused before it began, such as for want of the role, unless that was noted."""
+    row = None if error.is_audited else audit_row(services, act, by, run_id, about)
     if row is not None:
         await _note_refusal(services, row, error)
+        error.is_audited = True
 
 
 async def _note_refusal(services: Services, row: AuditRow, error: EverstepError) -> None:
@@ -104,17 +129,47 @@ def audit_row(
     """
     if not by.by or not (store or services.store).capabilities.audits:
         return None
-    if isinstance(run_id, str):
-        run_id = None if looks_like_token(run_id) else run_id.partition("/")[0].partition("@")[0]
     return AuditRow(
         audit_id=services.ids.new_id(),
         act=act,
-        by=by.by,
-        run_id=run_id if isinstance(run_id, str) else None,
-        about=about,
+        by=CUTS.get()(by.by),
+        run_id=_named_run(run_id),
+        about=_named(about),
         how=by.how,
-        comment="" if services.codecs.encrypts else by.comment,
+        comment="" if services.codecs.encrypts else CUTS.get()(by.comment),
     )
+
+
+def named_or_not(by: Act | None) -> Act | None:
+    """Return who acts, as the audit log says it; none if nothing is known of that."""
+    word = UNNAMED_ACTOR.get()
+    if not word or (by is not None and by.by):
+        return by
+    return Act(word, "" if by is None else by.comment, Known.UNNAMED)
+
+
+def as_said(
+    services: Services, row: AuditRow | None, act: str, by: Act, run_id: str, about: str
+) -> AuditRow | None:
+    """Return the row of an act whose answer says itself who gives it."""
+    said = audit_row(services, act, by, run_id, about)
+    if row is None or said is None:
+        return said or row
+    return msgspec.structs.replace(row, by=said.by, how=said.how, comment=said.comment)
+
+
+def _named_run(said: object) -> str | None:
+    """Return the run that a caller names; none if no run can be called that."""
+    if not isinstance(said, str) or looks_like_token(said) or CUTS.get()(said) != said:
+        return None
+    name = said.partition("/")[0].partition("@")[0]
+    return name if RUN_ID.fullmatch(name) else None
+
+
+def _named(said: object) -> str:
+    """Return what a caller names as every store can keep it: it is in the log also if that was refused."""
+    text = CUTS.get()(said if isinstance(said, str) else repr(said))
+    return text[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
 
 
 def audit_store(store: CheckpointStore) -> AuditStore:
@@ -122,22 +177,32 @@ def audit_store(store: CheckpointStore) -> AuditStore:
     return cast(AuditStore, store)
 
 
-def concerning(by: Act | None, run_id: str, about: str = "") -> None:
+def concerning(by: Act | None, run_id: str | None, about: str = "") -> None:
     """Say which run the act under way turns out to be about, also if it is refused."""
     acting = _acting.get()
-    if acting is not None and acting.by == by:
-        acting.row = msgspec.structs.replace(acting.row, run_id=run_id, about=about or acting.row.about)
+    if acting is not None and _is_of(acting, by, run_id):
+        acting.row = msgspec.structs.replace(
+            acting.row, run_id=run_id, about=_named(about) or acting.row.about
+        )
 
 
-def riding(by: Act | None, run_id: str | None, about: str = "") -> AuditRow | None:
+def riding(by: Act | None, run_id: str | None, about: str = "", *, of: str | None = None) -> AuditRow | None:
     """Return the row of the act under way, to be written with what does it; none if it is there already.
 
-    What is done for another reason meanwhile, such as by a node that is driven, has another name or none.
+    What is done for another reason meanwhile, such as by a node that is driven, has another name, or is done
+    to another run; `of` says which run a new one is made of.
     """
     acting = _acting.get()
-    if acting is None or acting.by != by or acting.is_written:
+    if acting is None or acting.is_written or not _is_of(acting, by, of or run_id):
         return None
-    return msgspec.structs.replace(acting.row, run_id=run_id, about=about or acting.row.about)
+    return msgspec.structs.replace(acting.row, run_id=run_id, about=_named(about) or acting.row.about)
+
+
+def _is_of(acting: Acting, by: Act | None, run_id: str | None) -> bool:
+    """Say whether something is done for the act under way; what has no name is told apart by its run."""
+    if by is not None or run_id is None or acting.row.run_id is None:
+        return acting.by == by
+    return acting.by is None and acting.row.run_id == run_id
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.runtime.operations.untaken import alive
 from everstep.runtime.services import Services
 from everstep.runtime.waits.tokens import hash_of
+from everstep.runtime.waits.voting import change_details
 
 T = TypeVar("T")
 PAGE = 500
@@ -147,14 +148,17 @@ async def _renew(services: Services, wait: WaitRow, changed: _Changed, *, dry_ru
     if dry_run or not (has_token or wait.notifies or is_scheduled):
         return
     token = services.tokens.issue(wait.wait_id, generation)
-    change = WaitChange(
-        token_hash=hash_of(token) if has_token else msgspec.UNSET,
-        generation=generation,
-        notified_at=None if wait.notifies else msgspec.UNSET,
-        schedule_id=None if is_scheduled else msgspec.UNSET,
-        details=_untold(services, wait) if wait.notifies else msgspec.UNSET,
-    )
-    await services.store.change_wait(wait.wait_id, change)
+
+    def renewed(wait: WaitRow) -> WaitChange:
+        return WaitChange(
+            token_hash=hash_of(token) if has_token else msgspec.UNSET,
+            generation=generation,
+            notified_at=None if wait.notifies else msgspec.UNSET,
+            schedule_id=None if is_scheduled else msgspec.UNSET,
+            details=_untold(services, wait) if wait.notifies else msgspec.UNSET,
+        )
+
+    await change_details(services.store, services.codecs, wait, renewed)
 
 
 def _untold(services: Services, wait: WaitRow) -> bytes | msgspec.UnsetType:

@@ -12,15 +12,13 @@ from everstep.engine.query.labels import named
 from everstep.engine.query.text import field_of
 from everstep.engine.query.tree import OF_ATTRIBUTE, OF_TAG, Every, Query
 from everstep.errors import BadRequest
-from everstep.model.commits import NO_LABELS
 from everstep.ports.labels import SearchingStore
 from everstep.ports.store import RunFilter
 from everstep.runtime.operations.find import EXAMINED, facts_of, find
-from everstep.runtime.operations.labels import labels_of_runs
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
-_TOO_MANY: Final = frozenset({"id", "started", "ended", "error"})
+_TOO_MANY: Final = frozenset({"id", "started", "ended", "changed", "error"})
 """Of these nearly every run has its own."""
 
 
@@ -55,12 +53,9 @@ async def count_runs(
             return _counted(by, Counter(tallied), None)
     wanted = RunFilter(limit=EXAMINED, before=before)
     found = await find(services, runs, wanted, Every(()) if query is None else query)
-    labels = await labels_of_runs(services, found.rows) if field == "tag" or _is_label(field) else {}
     many: Counter[str] = Counter()
-    for row in found.rows:
-        facts = await facts_of(services, runs, row, {field})
-        held = held_of(field, facts._replace(labels=labels.get(row.run_id, NO_LABELS)))
-        many.update({named(value) for value in held} or {""})
+    for facts in await facts_of(services, runs, found.rows, {field}):
+        many.update({named(value) for value in held_of(field, facts)} or {""})
     return _counted(by, many, found.following)
 
 

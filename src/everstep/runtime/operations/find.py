@@ -1,18 +1,25 @@
-"""Runs that a query asks for, in pages. Apart from the reader: most hosts never ask."""
+"""Runs that a query asks for, in pages. Apart from the reader: most hosts never ask.
+
+What a row says is judged first. Only where that leaves it open is more read of a run, of many at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from math import inf, nextafter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from everstep.engine.query.judge import Facts, matches, narrowed
+from everstep.codec.records import header_of
+from everstep.engine.query.judge import Facts, judged, matches, narrowed
 from everstep.engine.query.tree import (
     OF_ATTRIBUTE,
     OF_ERRORS,
+    OF_HEADS,
     OF_TAG,
     OF_WAITS,
     Compare,
@@ -20,12 +27,14 @@ from everstep.engine.query.tree import (
     Op,
     Query,
     comparisons_of,
+    is_of_labels,
 )
 from everstep.errors import StateCorrupted
 from everstep.graph.labels import number_of
 from everstep.model.address import plain_of
 from everstep.model.commits import NO_LABELS
 from everstep.model.enums import Status
+from everstep.model.records import ErrorInfo
 from everstep.ports.labels import LabelRange, Search, SearchingStore, SearchPage
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow
 from everstep.runtime.operations.labels import labels_of_runs
@@ -34,9 +43,12 @@ from everstep.runtime.run_ids import RUN_ID
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import open_waits
 
+T = TypeVar("T")
 EXAMINED = 5000
 """How many runs a call looks at before it gives what it has found."""
 _PAGE = 500
+_READ = 100
+"""Of how many runs more than their rows is read at once."""
 _FAILED = (Status.FAILED, Status.ABANDONED)
 
 
@@ -46,6 +58,8 @@ class Found(NamedTuple):
     rows: list[RunRow]
     following: str | None
     """The run behind which the next page begins; none if there is no more."""
+    changed: Mapping[str, datetime] = {}
+    """When they last changed, if the query asks for it."""
 
 
 async def find(services: Services, runs: RunReader, wanted: RunFilter, query: Query) -> Found:
@@ -53,26 +67,46 @@ async def find(services: Services, runs: RunReader, wanted: RunFilter, query: Qu
     narrow = _narrow(wanted, query)
     if narrow is None:
         return Found([], None)
-    tests = list(comparisons_of(query))
-    fields, of_labels = {one.field for one in tests}, any(one.is_of_labels for one in tests)
-    by = searched(query) if services.store.capabilities.searches else None
+    by = None
+    if services.store.capabilities.searches:
+        # A listing of a flow with a status would look for as many as are wanted, however far away they are.
+        by = searched(query) or (Search() if narrow.flow_id is not None else None)
     found: list[RunRow] = []
     examined, before, size = 0, wanted.before, wanted.limit if by is not None else _PAGE
     while examined < EXAMINED:
         left = EXAMINED - examined
         asked = msgspec.structs.replace(narrow, limit=min(size, left), before=before)
         page = await _page(services.store, asked, by, left)
-        labels = await labels_of_runs(services, page.rows) if of_labels else {}
-        for row in page.rows:
-            facts = await facts_of(services, runs, row, fields)
-            if matches(query, facts._replace(labels=labels.get(row.run_id, NO_LABELS))):
+        for first in range(0, len(page.rows), _READ):
+            for row in await _matching(services, runs, page.rows[first : first + _READ], query):
                 found.append(row)
                 if len(found) == wanted.limit:
-                    return Found(found, row.run_id)
+                    return await _shown(services, Found(found, row.run_id), query)
         before, examined, size = page.following, examined + page.looked_at, _PAGE
         if before is None:
             break
-    return Found(found, before)
+    return await _shown(services, Found(found, before), query)
+
+
+async def _matching(
+    services: Services, runs: RunReader, rows: Sequence[RunRow], query: Query
+) -> list[RunRow]:
+    """Return which of these runs are asked for."""
+    fields = {one.field for one in comparisons_of(query)}
+    holds = {row.run_id: judged(query, Facts(row), unread_of(row, fields)) for row in rows}
+    left = [row for row in rows if holds[row.run_id] is None]
+    for facts in await facts_of(services, runs, left, fields):
+        holds[facts.row.run_id] = matches(query, facts)
+    return [row for row in rows if holds[row.run_id]]
+
+
+async def _shown(services: Services, found: Found, query: Query) -> Found:
+    """Return what was found, with when the runs last changed, if that is asked for."""
+    if not any(one.field in OF_HEADS for one in comparisons_of(query)):
+        return found
+    ended = {row.run_id: row.ended_at for row in found.rows if row.ended_at is not None}
+    begun = [row for row in found.rows if row.run_id not in ended]
+    return found._replace(changed=ended | await heads_of(services.store, begun))
 
 
 async def _page(store: CheckpointStore, wanted: RunFilter, by: Search | None, most: int) -> SearchPage:
@@ -141,6 +175,8 @@ def _point(value: Any) -> LabelRange:
 def _narrow(wanted: RunFilter, query: Query) -> RunFilter | None:
     """Let the store leave out what it can; none if nothing can match."""
     held = narrowed(query)
+    if _waits(query) and held.setdefault("status", Status.HALTED) != Status.HALTED:
+        return None
     more: dict[str, Any] = {
         "flow_id": held.get("flow"),
         "run_id": held.get("id"),
@@ -157,20 +193,90 @@ def _narrow(wanted: RunFilter, query: Query) -> RunFilter | None:
         return None  # no run is called that
     pinned = wanted.pinned or held.get("pinned") is True
     repair = wanted.needs_repair or held.get("needs_repair") is True
-    return msgspec.structs.replace(wanted, pinned=pinned, needs_repair=repair, **changes)
+    paused = wanted.paused or held.get("paused") is True
+    marks = {"pinned": pinned, "needs_repair": repair, "paused": paused}
+    return msgspec.structs.replace(wanted, **marks, **changes)
 
 
-async def facts_of(services: Services, runs: RunReader, row: RunRow, fields: set[str]) -> Facts:
-    """Return what these fields need to know of a run, apart from its labels."""
-    facts = Facts(row)
-    if fields & OF_WAITS and row.status is Status.HALTED:
-        waits = await open_waits(services.store, row.run_id)
-        paths = [(wait.kind, wait.path) for wait in waits]
-        facts = facts._replace(waits=[*paths, *((kind, plain_of(path)) for kind, path in paths)])
-    if fields & OF_ERRORS and row.status in _FAILED:
-        try:
-            _, record = await runs.lineage.read(row, row.checkpoints, needs_values=False)
-        except StateCorrupted:
-            return facts  # nothing is known of how it failed
-        facts = facts._replace(error=record.record.error)
-    return facts
+def _waits(query: Query) -> bool:
+    """True if only runs that wait for something are asked for."""
+    parts = query.parts if isinstance(query, Every) else (query,)
+    tests = [part for part in parts if isinstance(part, Compare)]
+    return any(test.field in OF_WAITS and test.op is not Op.IS_NOT for test in tests)
+
+
+def unread_of(row: RunRow, fields: Collection[str]) -> set[str]:
+    """Return of which of these fields a run's row does not say what it has in them."""
+    has = {
+        **dict.fromkeys(OF_WAITS, row.status is Status.HALTED),
+        **dict.fromkeys(OF_ERRORS, row.status in _FAILED),
+        **dict.fromkeys(OF_HEADS, row.ended_at is None),
+    }
+    return {field for field in fields if has.get(field) or is_of_labels(field)}
+
+
+async def facts_of(
+    services: Services, runs: RunReader, rows: Sequence[RunRow], fields: Collection[str]
+) -> list[Facts]:
+    """Return what these fields need to know of runs."""
+    unread = {row.run_id: unread_of(row, fields) for row in rows}
+
+    def of(these: Collection[str]) -> list[RunRow]:
+        return [row for row in rows if unread[row.run_id].intersection(these)]
+
+    has_labels = any(map(is_of_labels, fields))
+    labels = await labels_of_runs(services, rows) if has_labels else {}
+    heads = await heads_of(services.store, of(OF_HEADS))
+    failed = of(OF_ERRORS)
+    errors = await _of_each(failed, lambda row: _error_of(runs, row))
+    how = dict(zip((row.run_id for row in failed), errors, strict=True))
+    halted = of(OF_WAITS)
+    paths = await _of_each(halted, lambda row: _waits_of(services.store, row))
+    waits = dict(zip((row.run_id for row in halted), paths, strict=True))
+    return [
+        Facts(
+            row,
+            waits.get(row.run_id, ()),
+            how.get(row.run_id),
+            labels.get(row.run_id, NO_LABELS),
+            heads.get(row.run_id),
+        )
+        for row in rows
+    ]
+
+
+async def heads_of(store: CheckpointStore, rows: Sequence[RunRow]) -> dict[str, datetime]:
+    """Return when the newest checkpoint of each of these runs was made; of a damaged one it is left out."""
+    made = await _of_each(rows, lambda row: _head_of(store, row))
+    return {row.run_id: at for row, at in zip(rows, made, strict=True) if at is not None}
+
+
+async def _head_of(store: CheckpointStore, row: RunRow) -> datetime | None:
+    records = await store.get(row.run_id, first=row.checkpoints)
+    with suppress(StateCorrupted):
+        if records and not records[-1].is_stub:
+            return header_of(records[-1].body, f"the head of run {row.run_id!r}").created_at
+    return None
+
+
+async def _of_each(rows: Sequence[RunRow], read: Callable[[RunRow], Awaitable[T]]) -> list[T]:
+    """Read something of each run, of many at once: a store behind a network makes one question of that."""
+    found: list[T] = []
+    for first in range(0, len(rows), _READ):
+        found += await asyncio.gather(*map(read, rows[first : first + _READ]))
+    return found
+
+
+async def _waits_of(store: CheckpointStore, row: RunRow) -> list[tuple[str, str]]:
+    """Return the kind and the node of all that a run waits for, of a node inside a visit also without it."""
+    paths = [(wait.kind, wait.path) for wait in await open_waits(store, row.run_id)]
+    return [*paths, *((kind, plain_of(path)) for kind, path in paths)]
+
+
+async def _error_of(runs: RunReader, row: RunRow) -> ErrorInfo | None:
+    """Return how a run failed; none if nothing is known of it."""
+    try:
+        _, record = await runs.lineage.read(row, row.checkpoints, needs_values=False)
+    except StateCorrupted:
+        return None
+    return record.record.error

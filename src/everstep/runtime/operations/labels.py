@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from everstep.errors import BadRequest
 from everstep.model.acts import Act
@@ -29,14 +29,25 @@ async def labels_of_runs(services: Services, rows: Sequence[RunRow]) -> Mapping[
 
 
 async def change_tags(
-    services: Services, run_id: str, add: Sequence[Tag], remove: Sequence[str], act: Act | None
-) -> None:
-    """Add tags to a run and take others away, or say why that cannot be."""
+    services: Services,
+    run_id: str,
+    add: Sequence[Tag],
+    remove: Sequence[str],
+    act: Act | None,
+    **at: int,
+) -> bool:
+    """Add tags to a run and take others away, or say why that cannot be.
+
+    With `head`, false if the newest checkpoint of the run has another sequence.
+    """
     if not services.store.capabilities.has_labels:
         raise BadRequest("this store keeps no tags.", fix="Use a store that does: all of everstep's own do.")
-    audit = riding(act, run_id) if act is not None else None
-    said = told(audit) if audit is not None else {}
+    audit = riding(act, run_id) if act is not None or services.notes_unnamed else None
+    said: dict[str, Any] = told(audit) if audit is not None else {}
+    said |= at
     changed = await cast("LabelStore", services.store).tag(run_id, add=add, remove=remove, **said)
+    if changed is Tagging.MOVED:
+        return False
     if changed is Tagging.UNKNOWN_RUN:
         raise no_such_run(run_id)
     if changed is Tagging.FULL:
@@ -45,3 +56,4 @@ async def change_tags(
         )
     if audit is not None:
         written(audit)
+    return True

@@ -6,22 +6,28 @@ decided in `judge`, for listings, for `explain` and for metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 
 import msgspec
 
 from everstep.codec.records import version_of
 from everstep.errors import StateCorrupted
+from everstep.model.commits import BULK_FLOW
 from everstep.model.enums import Status
-from everstep.model.leases import WorkerRow
+from everstep.model.leases import WorkerRow, lane_of
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.store import Backlog, BacklogStore, RunFilter, RunRow, WaitFilter
+from everstep.runtime.operations.pausing import paused_lanes
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 LOOKED_INTO = 20
 """Of so many runs that workers would take the newest record is looked at, whether they can read it."""
+EXAMINED = 5000
+"""So many runs of a flow, and so many of its waits, are looked at for those that no worker takes."""
+_PAGE = 500
 
 
 class WhyUntaken(StrEnum):
@@ -86,25 +92,76 @@ def judge(
     return WhyUntaken.PINNED if is_pinned else WhyUntaken.VERSION
 
 
-async def due(services: Services, limit: int) -> list[RunRow]:
+async def due(services: Services, limit: int, is_driven: Callable[[RunRow], bool]) -> list[RunRow]:
     """Return runs that are due as far as the store's listings say so: some of them may be driven right now.
 
-    Those that run, the newest first, and those that halt for a wait that is settled, or over by its clock.
+    First come those that no worker takes, of flows of which the store says that there are some: however many
+    newer ones are driven or taken, they are looked for behind them. Then the first ones of all flows.
+    """
+    rows: dict[str, RunRow] = {}
+    workers = alive(services, await services.store.workers())
+    for flow_id in await _flows_left(services, workers):
+        async with aclosing(_due_of(services, flow_id, EXAMINED)) as looked_at:
+            async for row in looked_at:
+                if not (is_driven(row) or takers(workers, row.flow_id, row.flow_hash)):
+                    rows[row.run_id] = row
+                if len(rows) == limit:
+                    return list(rows.values())
+    async with aclosing(_due_of(services, None, limit)) as looked_at:
+        async for row in looked_at:
+            rows.setdefault(row.run_id, row)
+    return list(rows.values())[:limit]
+
+
+async def _flows_left(services: Services, workers: Sequence[WorkerRow]) -> list[str]:
+    """Return the flows with due runs that none of these workers takes; none of a store that cannot tell."""
+    due = None if services.store.capabilities.rationed else await backlog_of(services)
+    left = (part for part in due or () if not takers(workers, part.flow_id, part.flow_hash))
+    return sorted({part.flow_id for part in left})
+
+
+async def backlog_of(services: Services) -> list[Backlog] | None:
+    """Return what is due, but for flows that are paused; none of a store that cannot tell."""
+    if not isinstance(services.store, BacklogStore):
+        return None
+    due = await services.store.backlog()
+    paused = {lane.flow_id for lane in await paused_lanes(services) if not lane.group} if due else ()
+    return [part for part in due if part.flow_id not in paused]
+
+
+async def _due_of(services: Services, flow_id: str | None, most: int) -> AsyncGenerator[RunRow, None]:
+    """Yield those that run, the newest first, and those that halt for a wait that is settled or over.
+
+    So many runs are looked at, and so many waits of either kind.
     """
     store, now = services.store, services.time.now()
-    rows = {row.run_id: row for row in await store.list(RunFilter(status=Status.RUNNING, limit=limit))}
+    before, left = None, most
+    while left > 0:
+        size = min(left, _PAGE)
+        page = await store.list(RunFilter(status=Status.RUNNING, flow_id=flow_id, limit=size, before=before))
+        for row in page:
+            if row.needs_repair is None:
+                yield row
+        before, left = (page[-1].run_id, left - size) if len(page) == size else (None, 0)
     for status in (WaitStatus.SETTLED, WaitStatus.OPEN):
-        for wait in await store.waits(WaitFilter(status=status, limit=limit)):
-            if wait.run_id not in rows and wait.is_ripe(now):
-                row = await store.run(wait.run_id)
-                if row is not None and row.status is Status.HALTED:
-                    rows[row.run_id] = row
-    return [row for row in rows.values() if row.needs_repair is None][:limit]
+        after, left = None, most
+        while left > 0:
+            size = min(left, _PAGE)
+            waits = await store.waits(WaitFilter(status=status, flow_id=flow_id, limit=size, after=after))
+            for wait in waits:
+                found = await store.run(wait.run_id) if wait.is_ripe(now) else None
+                if found is not None and found.status is Status.HALTED and found.needs_repair is None:
+                    yield found
+            after, left = (waits[-1].wait_id, left - size) if len(waits) == size else (None, 0)
 
 
-async def untaken(services: Services, runs: RunReader, rows: Iterable[RunRow]) -> list[Untaken]:
-    """Say which of these runs, which have no owner, no live worker will take, and why."""
-    rows = list(rows)
+async def untaken(services: Services, runs: RunReader, rows: Sequence[RunRow]) -> list[Untaken]:
+    """Say which of these runs, which have no owner, no live worker will take, and why.
+
+    What is paused is not untaken.
+    """
+    lanes = await paused_lanes(services) if rows else ()
+    rows = [r for r in rows if not r.is_paused and lane_of(lanes, r.flow_id, r.group) is None]
     workers = alive(services, await services.store.workers()) if rows else []
     found: list[Untaken] = []
     looks = 0 if services.store.capabilities.rationed else LOOKED_INTO
@@ -115,8 +172,8 @@ async def untaken(services: Services, runs: RunReader, rows: Iterable[RunRow]) -
             looks -= 1
             newest = await services.store.get(row.run_id, first=row.checkpoints)
             records = version_of(newest[-1].body) if newest else None
-        elif not candidates:
-            is_pinned = await _is_pinned(runs, row)
+        elif not candidates and any(row.flow_id in worker.flows for worker in workers):
+            is_pinned = await _is_pinned(runs, row)  # else it makes no difference
         why = judge(
             workers, flow_id=row.flow_id, flow_hash=row.flow_hash, is_pinned=is_pinned, records=records
         )
@@ -139,7 +196,8 @@ def _said(row: RunRow, why: WhyUntaken, workers: Sequence[WorkerRow], records: i
     match why:
         case WhyUntaken.NO_WORKER:
             text = f"no live worker has flow {flow}." if workers else "no worker is alive."
-            fix = f"Start one: everstep worker FILE.py; or drive it now: everstep resume {row.run_id}"
+            command = "bulk --follow" if row.flow_id == BULK_FLOW else "resume"
+            fix = f"Start one: everstep worker FILE.py; or drive it now: everstep {command} {row.run_id}"
         case WhyUntaken.PINNED:
             text = f"it is pinned to version {version} of flow {flow}; live workers have {theirs}."
             fix = f"Start a worker with version {version}, {over}"

@@ -23,6 +23,7 @@ from everstep.errors import (
     StoreError,
 )
 from everstep.graph.author.flow import Flow
+from everstep.model.commits import ASK_FLOW
 from everstep.model.durability import Durability
 from everstep.model.durations import span_of
 from everstep.model.enums import Status, Trigger
@@ -88,6 +89,20 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     def has_removed(self) -> bool:
         """True if anything went."""
         return bool(self.runs or self.artifacts.removed or self.tombstones or self.audit or self.leftovers)
+
+    def counts(self) -> str:
+        """Return in words how much went."""
+        erased = sum(one.action == "erase" for one in self.runs)
+        went = {
+            "run": erased,
+            "trimmed run": len(self.runs) - erased,
+            "artifact": self.artifacts.removed,
+            "tombstone": self.tombstones,
+            "audit row": self.audit,
+            "leftover": self.leftovers,
+        }
+        told = [f"{many} {what}{'s' if many > 1 else ''}" for what, many in went.items() if many]
+        return ", ".join(told) or "nothing"
 
     to_wire = _to_wire
 
@@ -253,6 +268,8 @@ class Collector:
             verdict = await erase_run(self._services, self._store, row, fate.reason, summary)
             if verdict is Erasure.ERASED:
                 self._note(row, fate, own)
+                if row.flow_id.startswith(ASK_FLOW):
+                    await self._store.forget([row.run_id])
             elif verdict is not Erasure.GONE:
                 self._spare(row, _WHY[verdict])
 

@@ -50,25 +50,38 @@ async def erase(
     services: Services, runs: RunReader, run_id: str, act: Act | None = None, *, dry_run: bool = False
 ) -> Erased:
     """Remove a run that has ended, with the artifacts that no other run names; its id stays taken."""
-    store = retaining_store(services)
+    retaining_store(services)
     while True:
         row = await runs.row(check_run_id(run_id))
         check_erasable(services, row)
-        names = await _names(services, row)
-        count = row.checkpoints - row.first + 1
         if dry_run:
-            return Erased(run_id=run_id, checkpoints=count, artifacts=len(names))
-        audit = riding(act, run_id)
-        verdict = await erase_run(services, store, row, with_act(ASKED, act), None, audit)
-        written(audit, is_done=verdict is Erasure.ERASED)
-        if verdict is Erasure.MOVED:
-            continue
-        if verdict is Erasure.GONE:
-            raise RunErased(f"run {run_id!r} was just removed by another process.")
-        if verdict is not Erasure.ERASED:
-            raise await refused(services, row, verdict)
-        swept = await sweep_some(services, names, apart_from=run_id)
-        return Erased(run_id=run_id, checkpoints=count, artifacts=swept.removed, artifacts_left=swept.too_new)
+            names = await _names(services, row)
+            return Erased(run_id=run_id, checkpoints=row.checkpoints - row.first + 1, artifacts=len(names))
+        erased = await erase_at(services, row, act)
+        if erased is not None:
+            return erased
+
+
+async def erase_at(services: Services, row: RunRow, act: Act | None) -> Erased | None:
+    """Remove a run that has ended and still is as it was looked at; none if it has gone on since."""
+    store, run_id = retaining_store(services), row.run_id
+    check_erasable(services, row)
+    names, audit = await _names(services, row), riding(act, run_id)
+    verdict = await erase_run(services, store, row, with_act(ASKED, act), None, audit)
+    written(audit, is_done=verdict is Erasure.ERASED)
+    if verdict is Erasure.MOVED:
+        return None
+    if verdict is Erasure.GONE:
+        raise RunErased(f"run {run_id!r} was just removed by another process.")
+    if verdict is not Erasure.ERASED:
+        raise await refused(services, row, verdict)
+    swept = await sweep_some(services, names, apart_from=run_id)
+    return Erased(
+        run_id=run_id,
+        checkpoints=row.checkpoints - row.first + 1,
+        artifacts=swept.removed,
+        artifacts_left=swept.too_new,
+    )
 
 
 async def erase_run(

@@ -84,9 +84,15 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
         return self.good is not None and _arguments(self.good.step) != _arguments(self.bad.step)
 
 
-async def bisect(runs: RunReader, values: Values, good: str, bad: str) -> Divergence | None:
-    """Return the first step that differs, in the order of the bad run; none if every one is the same."""
-    return await _Bisection(values, await chain_of(runs, good), await chain_of(runs, bad)).run()
+async def bisect(
+    runs: RunReader, values: Values, good: str, bad: str, *, behind: int | None = None
+) -> Divergence | None:
+    """Return the first step that differs, in the order of the bad run; none if every one is the same.
+
+    Of checkpoints that both have up to `behind`, only the last is read.
+    """
+    chains = [await chain_of(runs, one, behind) for one in (good, bad)]
+    return await _Bisection(values, *chains).run()
 
 
 class _Bisection:

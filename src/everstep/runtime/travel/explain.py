@@ -24,13 +24,14 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import RESULT, StepRecord
 from everstep.model.shapes import shown
-from everstep.model.waits import SETTLE, SettledBy, WaitRow, WaitStatus
+from everstep.model.waits import SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.operations.pausing import check_going_on
 from everstep.runtime.operations.untaken import Untaken, untaken
 from everstep.runtime.outage.spooled_view import ahead, waiting_for
 from everstep.runtime.preflight import preflight
@@ -39,6 +40,7 @@ from everstep.runtime.resume import begins_again_at, choice_rule
 from everstep.runtime.services import Services
 from everstep.runtime.travel.migrate import rehearse
 from everstep.runtime.waits.answers import open_waits
+from everstep.runtime.waits.voting import info_of
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +105,8 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     settled_by: SettledBy | None = None
     then: tuple[str, ...] = ()
     """The nodes that follow it."""
+    voting: VotingInfo | None = None
+    """Of an approval that keeps count of who says what: who may, and who has."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +138,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints that wait on this machine. A resume here writes them first, so they count as recorded."""
     becomes_fork: bool = False
     """True if the run has gone on without those: then they become a fork of it."""
+    paused: str = ""
+    """What of it is paused, since when and by whom; then a resume is refused."""
     untaken: Untaken | None = None
     """Why no live worker takes it, or would once what it waits for is there; none if one does."""
 
@@ -196,12 +202,14 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     is_driven = _is_driven(services, row)
     is_left = not is_driven and row.status in (Status.RUNNING, Status.HALTED)
     left_alone = await untaken(services, runs, [row]) if is_left else []
+    held = await check_going_on(services, row)
     explained = Explanation(
         run_id=run_id,
         flow=row.flow_id,
         status=row.status,
         is_driven=is_driven,
         untaken=left_alone[0] if left_alone else None,
+        paused="" if held is None else str(held),
         compat=compat,
         is_cancelling=row.stop_request is not None,
         waits=() if over else waits,
@@ -236,6 +244,7 @@ def _awaited(row: WaitRow, state: RunState) -> Awaited:
         outcome=_outcome(row),
         settled_by=row.settled_by,
         then=tuple(scope.path_of(k) for k in follow),
+        voting=info_of(msgspec.json.decode(row.details)) if row.kind == "approval" else None,
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from everstep.codec.sealing import seal_closed
 from everstep.engine.commits import opening_of_fork
 from everstep.engine.fold import enter
-from everstep.engine.forks import outdated
+from everstep.engine.forks import outdated, run_again
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound, close_matches
@@ -24,9 +24,10 @@ from everstep.model.address import Address, Segment
 from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
-from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
+from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
+from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
 from everstep.runtime.operations.labels import labels_of_runs
@@ -111,7 +112,9 @@ async def fork(
         again=again or None,
         labels=labels,
     )
-    audit = riding(act, new_id, f"{row.run_id}@{sequence}") if act is not None else None
+    audit = None
+    if act is not None or services.notes_unnamed:
+        audit = riding(act, new_id, f"{row.run_id}@{sequence}", of=row.run_id)
     if audit is not None:
         commit = msgspec.structs.replace(commit, audit=audit)
     put = partial(services.committer.put, commit)
@@ -128,6 +131,71 @@ async def fork(
         services.meter.of(link.row.flow_id).forked()
     await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
+
+
+class AgainNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that was visited, and that a fork would run once more."""
+
+    path: str = msgspec.field(name="node")
+    visits: int
+    had_key: bool
+    """True if its last visit used an idempotency key: what it did to the world it may do again."""
+
+
+class ForkPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fork would do, as far as that is known before it runs."""
+
+    run_id: str
+    at: int
+    """The checkpoint that it goes on from."""
+    starts: tuple[str, ...]
+    """The nodes that start first."""
+    again: tuple[AgainNode, ...]
+    """The nodes that run once more."""
+    asks: tuple[str, ...]
+    """The nodes whose waits were open there: they ask once more."""
+    kept: int
+    """How many nodes keep what they wrote."""
+
+
+async def preview_fork(
+    services: Services,
+    runs: RunReader,
+    run_id: str,
+    at: int | str | None,
+    edits: Edits,
+    *,
+    choose_again: bool = False,
+) -> ForkPreview:
+    """Say what a fork would do first, and again; of what would be edited only the names count."""
+    row, sequence = await runs.find(run_id, at)
+    folded = await runs.look_back(row.run_id, sequence)
+    state, space = folded.state, folded.space
+    inside = _inside(state, [name for name in edits.state if "/" in name], sequence)
+    _check_edits(state.plan, edits, inside)
+    names = [inside[name].name if name in inside else name for name in (*edits.inputs, *edits.state)]
+    again = await _choices(runs, row, sequence) if choose_again else {}
+    again |= _outdated(state, names)
+    asks = tuple(dict.fromkeys(scope.path_of(i) for scope, i in state.waits.values()))
+    writes = tuple(Written(name=name, version=0, digest=b"", size=0) for name in names)
+    apply(state, space, StepRecord(path=FORK, writes=writes, key=row.run_id, again=again or None), ())
+    state.look_around()
+    first = state.startable(services.clock.now) or state.stuck()
+    starts = tuple(scope.path_of(i) for scope, i in first)
+    found: list[AgainNode] = []
+    kept = 0
+    for scope in state.scopes():
+        if scope.is_hidden:
+            continue
+        coming = run_again(scope)
+        for i, visits in enumerate(scope.visits):
+            if visits and i in coming:
+                had_key = i in scope.consumed
+                found.append(AgainNode(path=scope.path_of(i), visits=visits, had_key=had_key))
+            kept += bool(visits) and i not in coming
+    return ForkPreview(
+        run_id=row.run_id, at=sequence, starts=starts, again=tuple(found), asks=asks, kept=kept
+    )
 
 
 async def _choices(runs: RunReader, row: RunRow, sequence: int) -> dict[str, tuple[str, ...]]:
@@ -210,14 +278,7 @@ async def _draft(
     services: Services, plan: Plan, edits: Edits, inside: Mapping[str, EditedValue]
 ) -> list[Slot]:
     """Encode what is edited; large values are written aside. Version 0 is the one after the newest."""
-    twice = sorted(edits.inputs.keys() & edits.state.keys())
-    if twice:
-        raise BadRequest(f"{twice[0]!r} is edited twice.", fix="Give it as an input or as a value, not both.")
-    _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
-    own = {name: value for name, value in edits.state.items() if name not in inside}
-    _check_names("value", own, plan.readers.keys() | plan.writers.keys(), BadRequest)
-    if plan.channel:
-        _check_names("channel key", edits.channel, all_keys(plan), BadRequest)
+    _check_edits(plan, edits, inside)
     channel = {CHANNEL + check_key(key): value for key, value in edits.channel.items()}
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []
@@ -228,6 +289,18 @@ async def _draft(
             await write_aside(services, space, draft)
         drafts.append(draft)
     return drafts
+
+
+def _check_edits(plan: Plan, edits: Edits, inside: Mapping[str, EditedValue]) -> None:
+    """Raise unless the flow has all that is edited, and each is edited once."""
+    twice = sorted(edits.inputs.keys() & edits.state.keys())
+    if twice:
+        raise BadRequest(f"{twice[0]!r} is edited twice.", fix="Give it as an input or as a value, not both.")
+    _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
+    own = {name: value for name, value in edits.state.items() if name not in inside}
+    _check_names("value", own, plan.readers.keys() | plan.writers.keys(), BadRequest)
+    if plan.channel:
+        _check_names("channel key", edits.channel, all_keys(plan), BadRequest)
 
 
 def _check_names(

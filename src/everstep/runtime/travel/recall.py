@@ -10,10 +10,10 @@ from everstep.errors import RunNotFound
 from everstep.model.enums import ValueForm
 from everstep.model.records import FORK, CheckpointRecord, StepRecord, Written
 from everstep.runtime.drive.apply import TASK
-from everstep.runtime.drive.values import split_name
+from everstep.runtime.drive.values import ValueSpace, split_name
 from everstep.runtime.history import history, stretch
 from everstep.runtime.reader import RunReader
-from everstep.runtime.rehydrate import Rehydrated, Version
+from everstep.runtime.rehydrate import Rehydrated, See, Version
 
 _FEW = 64
 """How many records are read first to find values in; then twice as many, and so on."""
@@ -54,18 +54,23 @@ class RecalledChain:
         prefix = split_name(version[0])[0]
         return self._entered_in.get(prefix) if found is None and prefix and version[1] == 1 else found
 
-    async def values(self, sequence: int, wanted: Collection[Version]) -> dict[Version, Any]:
-        """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
+    async def values(
+        self, sequence: int, wanted: Collection[Version], see: See = ValueSpace.peek
+    ) -> dict[Version, Any]:
+        """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`.
+
+        With `see`, what that gives of each instead of the value.
+        """
         if not wanted:
             return {}
         begins = sequence in self.beginnings
         folded = await self._runs.look_back(self.run_id, sequence if begins else sequence - 1)
-        folded.watch(wanted)
+        folded.watch(wanted, see)
         if not begins:
             await self._runs.go_on(folded, self.run_id, sequence, sequence)
         found = dict(folded.seen)
         for version in set(wanted) - found.keys():
-            found[version] = await self._older(version, sequence)
+            found[version] = await self._older(version, sequence, see)
         return found
 
     async def tasks(self, sequence: int, step: StepRecord) -> list[dict[str, Any]]:
@@ -91,7 +96,7 @@ class RecalledChain:
                 return known
         return (await self._runs.lineage.root(await self._runs.row(self.run_id))).run_id
 
-    async def _older(self, version: Version, sequence: int) -> Any:
+    async def _older(self, version: Version, sequence: int, see: See) -> Any:
         """Return a version that was overwritten before the checkpoint before this one was written."""
         written_in = self._written_in.get(version)
         write = self.writes.get(version)
@@ -99,7 +104,7 @@ class RecalledChain:
             return Unreadable("it was deleted")
         if written_in is None or written_in >= sequence:
             return Unreadable(f"no checkpoint up to {sequence} wrote version {version[1]} of {version[0]!r}")
-        return (await self.values(written_in, [version]))[version]
+        return (await self.values(written_in, [version], see))[version]
 
 
 async def recall(runs: RunReader, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
@@ -149,6 +154,8 @@ async def _before(runs: RunReader, run_id: str, sequence: int, begin: int) -> Re
     return await runs.look_back(run_id, max(sequence - 1, begin))
 
 
-async def chain_of(runs: RunReader, run_id: str) -> RecalledChain:
-    """Read the headers of a run."""
-    return RecalledChain(runs, run_id, await history(runs, run_id))
+async def chain_of(runs: RunReader, run_id: str, behind: int | None = None) -> RecalledChain:
+    """Read the headers of a run, of RUN@N up to there; with `behind`, from that checkpoint on."""
+    row, last = await runs.find(run_id)
+    after = None if behind is None else max(0, behind - 1)
+    return RecalledChain(runs, row.run_id, await history(runs, row.run_id, last, after=after))

@@ -8,6 +8,7 @@ or its effects are allowed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, NoReturn, cast
 
 from everstep.engine.state import RunState
@@ -18,6 +19,7 @@ from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import UNIT, WAITED, UnitAt, visit_path
+from everstep.ports.system import wait_until
 from everstep.runtime.drive.invoke import Call
 from everstep.runtime.drive.midway import Midway
 from everstep.runtime.drive.units.calls import TAKES, Asked, Units
@@ -43,6 +45,9 @@ class Past:
 
     is_on_loop = True
     """What is noted needs no other thread."""
+    is_paused = False
+    """A pause of the run does not hold up who looks at its past."""
+    own_task = None
 
     def __init__(
         self, services: Services, flow: Flow, journal: Unwritten, state: RunState, space: ValueSpace
@@ -56,6 +61,14 @@ class Past:
 
     def held(self, _: Call) -> None:
         """No guard stands before what is done again."""
+
+    async def nap(self, until: datetime) -> None:
+        """Let time pass before a call is tried again."""
+        await self.clock.sleep_until(until)
+
+    def nap_blocking(self, until: datetime) -> None:
+        """Hold this thread up for as long."""
+        wait_until(self.clock, self.services.system, until)
 
     def buffer(self, _: object) -> None:
         """Keep nothing."""

@@ -372,6 +372,7 @@ class _Says:
     def __init__(self, call: Call, past: Past, *, allow_effects: bool, is_cut: bool) -> None:
         self._call = call
         self._past = past
+        self._lock = past.services.system.lock()
         self._allow_effects = allow_effects
         self._is_cut = is_cut
 
@@ -382,10 +383,11 @@ class _Says:
     @property
     def units(self) -> RecordedUnits:
         """Its durable calls."""
-        if self._call.units is None:
-            self._call.units = RecordedUnits(
-                self._past, self._call, allow_effects=self._allow_effects, is_cut=self._is_cut
-            )
+        with self._lock:  # threads of a node may ask at once
+            if self._call.units is None:
+                self._call.units = RecordedUnits(
+                    self._past, self._call, allow_effects=self._allow_effects, is_cut=self._is_cut
+                )
         found: RecordedUnits = self._call.units
         return found
 

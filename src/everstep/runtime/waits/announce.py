@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from everstep.codec.chain import Codecs
 from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.errors import ScheduleNotFound, StoreError
 from everstep.model.waits import TIME_TO_TELL, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice
 from everstep.ports.store import WaitFilter
 from everstep.runtime.services import Services
 from everstep.runtime.waits.tokens import handle_of
+
+if TYPE_CHECKING:
+    from everstep.runtime.waits.voting import change_details
+else:
+    change_details = on_demand("everstep.runtime.waits.voting:change_details")
 
 log = logging.getLogger("everstep")
 _PAGE = 1000
@@ -110,9 +118,15 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
         if len(just_told) == len(others):
             await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
         elif just_told:
-            noted = msgspec.json.encode({**details, "told": [*told, *just_told]})
-            closed = close_note(services.codecs, row.wait_id, DETAILS, noted)
-            await services.store.change_wait(row.wait_id, WaitChange(details=closed))
+            names = [*told, *just_told]
+            make = partial(_noting, services.codecs, names)
+            await change_details(services.store, services.codecs, row, make)
+
+
+def _noting(codecs: Codecs, told: list[str], row: WaitRow) -> WaitChange:
+    """Return the change with which a wait says who was told of it."""
+    noted = {**msgspec.json.decode(open_wait(codecs, row).details), "told": told}
+    return WaitChange(details=close_note(codecs, row.wait_id, DETAILS, msgspec.json.encode(noted)))
 
 
 async def _another_token(services: Services, row: WaitRow, *, is_known: bool) -> str | None:

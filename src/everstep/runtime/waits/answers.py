@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -48,13 +49,16 @@ from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import forget
+from everstep.runtime.waits.settled import VOTING
 from everstep.runtime.waits.tokens import Tokens, handle_of, hash_of, looks_like_token, too_late
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.operations.acting import audit_row, concerning, riding, written
+    from everstep.runtime.operations.acting import as_said, concerning, riding, written
+    from everstep.runtime.waits import voting
 else:
-    audit_row = on_demand("everstep.runtime.operations.acting:audit_row")
+    voting = on_demand("everstep.runtime.waits.voting")
+    as_said = on_demand("everstep.runtime.operations.acting:as_said")
     concerning = on_demand("everstep.runtime.operations.acting:concerning")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
@@ -62,7 +66,16 @@ else:
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
 
-
+APPROVAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "approver": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "comment": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
 _ACT = "act"
 """Where the details of a wait say who settled it."""
 _SENT = "sent"
@@ -100,10 +113,12 @@ class Answers:
         if looks_like_token(token_or_id):
             row = await self._services.tokens.find(token_or_id)
             return Found(row, hash_of(token_or_id))
-        found = await self._services.store.wait(token_or_id) if isinstance(token_or_id, str) else None
+        # No store can be asked for half a surrogate pair, and no id holds what cannot be printed.
+        is_id = isinstance(token_or_id, str) and token_or_id.isprintable()
+        found = await self._services.store.wait(token_or_id) if is_id else None
         if found is None:
             name, fix = str(token_or_id)[:40], "Look with: everstep waits"
-            if isinstance(token_or_id, str) and await self._services.store.run(token_or_id) is not None:
+            if is_id and await self._services.store.run(token_or_id) is not None:
                 fix = f"{name!r} is a run: answer one of host.waits({name!r}), by its id."
             raise WaitNotFound(f"there is no wait {name!r}.", fix=fix)
         return Found(found, None)
@@ -122,11 +137,12 @@ class Answers:
     ) -> WaitRow:
         """Check an answer and settle its wait with it, once; `act` says who gives it, and why.
 
-        Under which id it was sent is noted in the wait: `sent_as`.
+        Under which id it was sent is noted in the wait: `was_sent`.
         """
-        row, token_hash = await self.find(token_or_id)
+        found = await self.find(token_or_id)
+        row, token_hash = found
         audit = None
-        if act is not None:
+        if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id, row.wait_id)
             audit = riding(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
@@ -144,10 +160,13 @@ class Answers:
             answer = None
         codecs, details = self._services.codecs, None
         plain = open_wait(codecs, row)
+        if row.kind == "approval" and VOTING in plain.details and voting.has_votes(plain):
+            return await self._vote(found, answer, act, sent_id)
+        was_named = act is not None and act.by != ""
         said, act = signed(plain, checked(plain, answer), act)
-        if act is not None and audit is None:
+        if act is not None and (audit is None or not was_named):
             # An approval that says itself who gives it is as good as one that is told so.
-            audit = audit_row(self._services, "answer", act, row.run_id, row.wait_id)
+            audit = as_said(self._services, audit, "answer", act, row.run_id, row.wait_id)
         notes: dict[str, Any] = {_ACT: act, _SENT: sent_id}
         if self._services.tracing is not None:
             opened_in = trace_note(plain)
@@ -158,6 +177,61 @@ class Answers:
             details = close_note(codecs, row.wait_id, DETAILS, noted)
         encoded = close_note(codecs, row.wait_id, ANSWER, said)
         return await self._settle(row, SettledBy.ANSWER, encoded, token_hash, details, audit)
+
+    async def _vote(self, found: Found, answer: Any, act: Act | None, sent_id: str | None) -> WaitRow:
+        """Count a vote on an approval; the one that decides it settles its wait."""
+        services, (row, token_hash) = self._services, found
+        await check_is_here(services, row.run_id)
+        if row.due_at is not None and row.due_at <= services.time.now():
+            await services.store.fire(row.run_id)  # a vote that comes too late is none
+            row = await services.store.wait(row.wait_id) or row
+        while row.status is WaitStatus.OPEN:
+            plain = open_wait(services.codecs, row)
+            so_far = voting.voting_of(plain)
+            assert so_far is not None
+            if sent_id is not None and sent_id in so_far.sent:
+                return row
+            said, who = signed(plain, checked(voting.as_asked(plain), answer), act)
+            now, is_link = services.time.now(), token_hash is not None
+            counted = voting.count(plain, so_far, said, who, now, by_link=is_link, sent_id=sent_id)
+            assert who is not None
+            audit = (
+                riding(act, row.run_id, row.wait_id)
+                if act is not None or self._services.notes_unnamed
+                else None
+            )
+            if act is None or not act.by:
+                audit = as_said(services, audit, "answer", who, row.run_id, row.wait_id)
+            try:
+                if counted.answer is None:
+                    return await self._keep_vote(row, counted.details, audit)
+                noted = {**counted.details, _ACT: who} | ({} if sent_id is None else {_SENT: sent_id})
+                details = close_note(services.codecs, row.wait_id, DETAILS, msgspec.json.encode(noted))
+                last = close_note(services.codecs, row.wait_id, ANSWER, msgspec.json.encode(counted.answer))
+                return await self._settle(
+                    row, SettledBy.ANSWER, last, token_hash, details, audit, was=row.details
+                )
+            except VotedMeanwhile as changed:
+                row = changed.row
+        return self._refuse(row, token_hash, is_answer=True)
+
+    async def _keep_vote(self, row: WaitRow, details: dict[str, Any], audit: AuditRow | None) -> WaitRow:
+        """Keep a vote that decides nothing yet, or raise `VotedMeanwhile`."""
+        closed = close_note(self._services.codecs, row.wait_id, DETAILS, msgspec.json.encode(details))
+        row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
+        change = partial(
+            self._services.store.change_wait,
+            row.wait_id,
+            WaitChange(details=closed),
+            was=row.details,
+            **row_of,
+        )
+        now = await patiently(self._services.clock, change)
+        if now is None or now.details != closed:
+            raise VotedMeanwhile(now or msgspec.structs.replace(row, status=WaitStatus.CLOSED))
+        if audit is not None:
+            written(audit)
+        return now
 
     async def settle(
         self, run_id: str, step: str, *, done: Any, rerun: bool, act: Act | None = None
@@ -193,7 +267,7 @@ class Answers:
         Who says so is kept only if it is before: from its due time on the clock itself settles it.
         """
         row, _ = await self.find(wait_id)
-        if act is not None:
+        if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, None)
@@ -202,9 +276,17 @@ class Answers:
                 f"wait {row.wait_id} of run {row.run_id!r} has no time that could be over.",
                 fix="Answer it, or cancel its run.",
             )
-        details = fired_note(self._services.codecs, row, {} if act is None else {_ACT: act})
-        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
-        return await self._settle(row, SettledBy.CLOCK, None, None, details, audit)
+        audit = (
+            riding(act, row.run_id, row.wait_id) if act is not None or self._services.notes_unnamed else None
+        )
+        noted = {} if act is None else {_ACT: act}
+        while True:
+            details = fired_note(self._services.codecs, row, noted)
+            was = row.details if details is not None and _counts(self._services.codecs, row) else None
+            try:
+                return await self._settle(row, SettledBy.CLOCK, None, None, details, audit, was)
+            except VotedMeanwhile as changed:
+                row = changed.row
 
     async def _settle(
         self,
@@ -214,16 +296,14 @@ class Answers:
         token_hash: bytes | None,
         details: bytes | None = None,
         audit: AuditRow | None = None,
+        was: bytes | None = None,
     ) -> WaitRow:
+        """Settle a wait, or say why not; with `was`, raise `VotedMeanwhile` if its details are others."""
         was_lost = False
-        run = await self._services.store.run(row.run_id)
-        if run is not None and (place := moved_to(run.needs_repair)) is not None:
-            raise WaitClosed(
-                f"run {row.run_id!r} was moved to {place}, and what is answered here does not reach it.",
-                fix="Answer it there.",
-            )
-
+        await check_is_here(self._services, row.run_id)
         row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
+        if was is not None:
+            row_of["was"] = was
 
         async def settle() -> tuple[bool, WaitRow | None]:
             nonlocal was_lost
@@ -241,6 +321,9 @@ class Answers:
         if audit is not None:
             written(audit, is_done=is_ours or is_same)
         if now is None or not (is_ours or is_same or _is_over(now)):
+            is_open = now is not None and now.status is WaitStatus.OPEN
+            if now is not None and is_open and was not in (None, now.details):
+                raise VotedMeanwhile(now)
             return self._refuse(now or row, token_hash)
         drive = self._keeper.drive_of(row.run_id)
         if drive is not None:
@@ -278,13 +361,15 @@ class Answers:
     ) -> tuple[WaitRow, str]:
         """Make a new token for an open wait; the old one dies."""
         row, _ = await self.find(token_or_id)
-        if act is not None:
+        if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             self._refuse(row, None)
         handle = await handle_of(self._services.store, row)
         tokens = self._services.tokens
-        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
+        audit = (
+            riding(act, row.run_id, row.wait_id) if act is not None or self._services.notes_unnamed else None
+        )
         if audit is not None and isinstance(tokens, Tokens):
             token = await tokens.create_token(handle, config, audit=audit)
             written(audit)
@@ -296,12 +381,37 @@ class Answers:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
         change = WaitChange(token_hash=None)
-        audit = riding(act, row.run_id, row.wait_id) if act is not None else None
+        audit = (
+            riding(act, row.run_id, row.wait_id) if act is not None or self._services.notes_unnamed else None
+        )
         row_of: dict[str, Any] = {} if audit is None else {"audit": audit}
         now = await self._services.store.change_wait(row.wait_id, change, **row_of)
         if audit is not None:
             written(audit, is_done=now is not None and now.status is WaitStatus.OPEN)
         return row
+
+
+class VotedMeanwhile(Exception):
+    """Another vote came first: what was made of the details of the wait is to be made again."""
+
+    def __init__(self, row: WaitRow) -> None:
+        super().__init__(row.wait_id)
+        self.row = row
+
+
+async def check_is_here(services: Services, run_id: str) -> None:
+    """Raise if a run was moved: what is answered here does not reach it."""
+    run = await services.store.run(run_id)
+    if run is not None and (place := moved_to(run.needs_repair)) is not None:
+        raise WaitClosed(
+            f"run {run_id!r} was moved to {place}, and what is answered here does not reach it.",
+            fix="Answer it there.",
+        )
+
+
+def _counts(codecs: Codecs, row: WaitRow) -> bool:
+    """True of a wait with votes, which its details keep."""
+    return row.kind == "approval" and voting.has_votes(open_wait(codecs, row))
 
 
 def message_name(row: WaitRow) -> str:
@@ -387,10 +497,10 @@ def signed(row: WaitRow, answer: bytes, act: Act | None) -> tuple[bytes, Act | N
     return msgspec.json.encode(said), act_of(act.by, act.comment, act.how)
 
 
-def sent_as(codecs: Codecs, row: WaitRow) -> str | None:
-    """Return the id under which the answer of a wait was sent; none if it had none, or cannot be read."""
-    sent = msgspec.json.decode(look_at_wait(codecs, row).details).get(_SENT)
-    return sent if isinstance(sent, str) else None
+def was_sent(codecs: Codecs, row: WaitRow, sent_id: str) -> bool:
+    """True if the answer of a wait, or one of its votes, was sent under this id."""
+    details = msgspec.json.decode(look_at_wait(codecs, row).details)
+    return sent_id == details.get(_SENT) or sent_id in details.get("voting", {}).get("sent", ())
 
 
 def trace_note(row: WaitRow) -> dict[str, str]:

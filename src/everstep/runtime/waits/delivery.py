@@ -12,6 +12,7 @@ from everstep.errors import (
     FlowNotFound,
     LeaseConflict,
     RunNotFound,
+    RunPaused,
     TokenInvalid,
     WaitNotFound,
 )
@@ -96,7 +97,11 @@ class Deliveries:
         """
         act = act or read_message(message).act
         doing = self._deliver(message, flows, act, drive=drive)
-        return await (doing if act is None else audited(self._services, "deliver", act, doing))
+        return await (
+            audited(self._services, "deliver", act, doing)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
 
     async def _deliver(
         self, message: object, flows: Iterable[Flow], act: Act | None, *, drive: bool
@@ -124,7 +129,7 @@ class Deliveries:
         if flow is not None and drive:
             try:
                 outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
-            except (LeaseConflict, FlowChanged):
+            except (LeaseConflict, FlowChanged, RunPaused):
                 outcome = None  # its owner, or a worker with the flow it began with, takes the answer in
         if outcome is None:
             return await self._left(row)

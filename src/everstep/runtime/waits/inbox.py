@@ -70,7 +70,7 @@ class Inboxes:
         sent_at = services.clock.now()
         signal = SignalRow(signal_id=message.id, name=name, value=note, sent_at=sent_at)
         send = partial(store.send, run_id, signal)
-        audit = riding(act, run_id, name) if act is not None else None
+        audit = riding(act, run_id, name) if act is not None or services.notes_unnamed else None
         if audit is not None:
             send = partial(send, audit=audit)
         verdict = await patiently(services.clock, send)
@@ -144,17 +144,17 @@ def open_message(services: Services, run_id: str, row: SignalRow) -> Message:
 
 
 async def untaken(
-    services: Services, run_id: str, name: str | None = None
+    services: Services, run_id: str, name: str, after: int = 0
 ) -> list[tuple[SignalRow, Message]]:
-    """Return the signals of a run that were not taken and settled no wait, by their numbers.
+    """Return the signals of a name that were not taken and settled no wait, by their numbers.
 
     An owner takes them by naming their ids in the put that has their values: `Journal.taken`.
     """
     store = check_has_inbox(services)
     found: list[SignalRow] = []
     while True:
-        after = found[-1].number if found else 0
-        ask = partial(store.inbox, run_id, name=name, after=after, limit=1000)
+        last = found[-1].number if found else after
+        ask = partial(store.inbox, run_id, name=name, after=last, limit=1000)
         page = await patiently(services.clock, ask)
         found += page
         if len(page) < 1000:
@@ -170,7 +170,9 @@ async def copy_untaken(services: Services, run_id: str, fork_id: str, at: int) -
     if not services.store.capabilities.has_inbox:
         return []
     store, lost = check_has_inbox(services), []
-    for row in await all_signals(services.store, run_id):
+    rows = await all_signals(services.store, run_id)
+    most = MOST_UNTAKEN + len(rows)  # what waits have taken since counts there, too
+    for row in rows:
         if row.taken_at is not None and row.taken_at <= at:
             continue
         said = row.value
@@ -182,7 +184,7 @@ async def copy_untaken(services: Services, run_id: str, fork_id: str, at: int) -
             continue
         message = open_signal(services.codecs, run_id, said)
         note = close_signal(services.codecs, fork_id, message)
-        await store.send(fork_id, msgspec.structs.replace(row, value=note))
+        await store.send(fork_id, msgspec.structs.replace(row, value=note), most=most)
     return lost
 
 

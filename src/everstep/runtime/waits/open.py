@@ -14,10 +14,11 @@ import msgspec
 
 from everstep.codec.notes import DETAILS, Message, close_note, message_of, open_settled, sealed_due
 from everstep.codec.schema import schema_of, shaped
+from everstep.engine.settling import check_carried
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted
 from everstep.graph.author.guards import BUDGET, GuardWait
 from everstep.graph.author.node import Node
-from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, Wait
+from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, VOTED, Wait
 from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import moment_of, span_of
@@ -33,6 +34,7 @@ from everstep.model.waits import (
     WaitRow,
     topic_of_signal,
 )
+from everstep.on_demand import on_demand
 from everstep.ports.events import Wanted, fields_of, wanted_by
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.context import RunContext
@@ -42,7 +44,7 @@ from everstep.runtime.drive.values import Slot
 from everstep.runtime.guards.budgets import take_answer
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.waits.announce import announce
-from everstep.runtime.waits.answers import trace_note, who_settled
+from everstep.runtime.waits.answers import APPROVAL, trace_note, who_settled
 from everstep.runtime.waits.inbox import check_has_inbox, checked_name
 from everstep.runtime.waits.publish import check_has_events
 from everstep.runtime.waits.settled import answer_type_of, output_of, settlement_of, too_late
@@ -50,6 +52,11 @@ from everstep.runtime.waits.tokens import hash_of
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
+    from everstep.runtime.waits.voting import starters_of, votes_of, with_voting
+else:
+    starters_of = on_demand("everstep.runtime.waits.voting:starters_of")
+    votes_of = on_demand("everstep.runtime.waits.voting:votes_of")
+    with_voting = on_demand("everstep.runtime.waits.voting:with_voting")
 
 log = logging.getLogger("everstep")
 LOOK = 1.0
@@ -60,18 +67,14 @@ _RAISE_BY = {
         {"type": "null"},
     ]
 }
-APPROVAL: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "approver": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "comment": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-    },
-    "required": ["approved"],
-    "additionalProperties": False,
-}
 RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAISE_BY}}
 """What an answer about a budget must look like."""
+CLOSED_BY_VOTES = {
+    **APPROVAL,
+    "properties": {**APPROVAL["properties"], "votes": {"type": "array", "minItems": 1}},
+    "required": ["approved", "votes"],
+}
+"""What settles an approval that has votes. A release that knows of none takes no plain answer for it."""
 
 
 class DriveWaits:
@@ -89,6 +92,8 @@ class DriveWaits:
         """Tokens that this drive has made, by wait."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked: float | None = None
+        self._starters: tuple[str, ...] = ()
+        """Who started the run or forked it, once a wait asks for that."""
         self._taken: set[str] = set()
         """Waits whose answers were taken in."""
         self._journal = run.journal
@@ -100,6 +105,15 @@ class DriveWaits:
     def looks_every(self) -> float:
         """Seconds between two looks for answers while other nodes run."""
         return LOOK
+
+    async def learn_starters(self) -> None:
+        """Find out who started the run, for a wait that is about to open and asks for that."""
+        if not self._starters:
+            act = self._journal.act  # of a run that is not in the store yet
+            by = (act.by,) if act is not None and act.by else ()
+            self._starters = (
+                await starters_of(self._services.store, self._services.codecs, self._run_id) or by
+            )
 
     # -- opening ------------------------------------------------------------------------------------------
 
@@ -149,6 +163,8 @@ class DriveWaits:
         if wait.kind not in ("timer", SETTLE, *LISTENING):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
         details = details_of(asking, wait, is_inside=bool(opened.unit))
+        if wait.is_voted:
+            details = with_voting(details, wait, self._services.store, self._starters, call.path)
         if self._journal.trace is not None:
             noted = {TRACE: {"drive": self._journal.trace.traceparent}}
             details = msgspec.json.encode(msgspec.json.decode(details) | noted)
@@ -282,6 +298,8 @@ class DriveWaits:
         message = message_of(row)
         if message is not None and row.kind == EVENT_KIND:
             _check_event(row, message)
+        if row.kind == "approval" and row.answer is not None:
+            self._check_votes(row)
         try:
             if step.wait is not None and step.wait.guard:
                 take_answer(call, row, step.wait.guard, self._state.books, now)
@@ -304,6 +322,13 @@ class DriveWaits:
             # It was checked when it was given, so it is not what was given.
             raise StateCorrupted(f"the answer of wait {row.wait_id} was altered: {error!r}.") from error
         return call
+
+    def _check_votes(self, row: WaitRow) -> None:
+        """Raise unless the votes on an approval carry its answer: rows can be altered by others."""
+        asked = self._space.peek("request", f"{WAIT}{row.wait_id}/")
+        if any(name in asked for name in VOTED):
+            said = msgspec.json.decode(row.answer or b"{}").get("approved")
+            check_carried(asked, said, votes_of(row), f"wait {row.wait_id} of run {row.run_id!r}")
 
 
 def _settle(call: Call, row: WaitRow) -> None:
@@ -332,6 +357,8 @@ def schema_for(node: Node, wait: Wait, *, is_inside: bool = False) -> dict[str, 
     if wait.kind == "timer":
         return None
     if wait.kind == "approval":
+        if wait.is_voted:
+            return CLOSED_BY_VOTES
         return RAISING if isinstance(wait, GuardWait) and wait.guard.startswith(BUDGET) else APPROVAL
     if wait.kind == SETTLE:
         result = dict(_schema_of_result(node))
@@ -387,4 +414,4 @@ def _spelled(value: Any) -> Any:
     return dump(mode="json") if callable(dump) else repr(value)
 
 
-__all__ = ["APPROVAL", "NO_DEFAULT", "DriveWaits", "details_of", "schema_for"]
+__all__ = ["NO_DEFAULT", "DriveWaits", "details_of", "schema_for"]

@@ -61,7 +61,7 @@ async def publish(
     # Kept first and looked for afterwards: a wait that opens meanwhile is in its shapes, or finds the event.
     keeping: dict[str, Any] = {}
     bringing: dict[str, Any] = {}
-    audit = riding(act, None, name) if act is not None else None
+    audit = riding(act, None, name) if act is not None or services.notes_unnamed else None
     if audit is not None:
         (keeping if event.expires_at is not None else bringing)["audit"] = audit
     topics = event.topics(await patiently(clock, partial(store.keep_event, event, **keeping)))

@@ -21,7 +21,9 @@ from everstep.ports.system import Clock
 if TYPE_CHECKING:
     from everstep.codec.notes import due_anew
     from everstep.runtime.waits.tokens import refuse_change
+    from everstep.runtime.waits.voting import change_details
 else:
+    change_details = on_demand("everstep.runtime.waits.voting:change_details")
     due_anew = on_demand("everstep.codec.notes:due_anew")
     refuse_change = on_demand("everstep.runtime.waits.tokens:refuse_change")
 
@@ -49,7 +51,7 @@ class StoreScheduler:
             raise WaitNotFound(f"there is no wait {handle.wait_id!r}.", fix="Look with: everstep waits")
         if row.scheduler != STORE:
             raise BadRequest(f"the time of wait {row.wait_id} is kept by scheduler {row.scheduler!r}.")
-        changed = await self._store.change_wait(row.wait_id, self._change(row, moment))
+        changed = await self._set(row, moment)
         if changed is None or changed.status is not WaitStatus.OPEN:
             refuse_change(changed or row)
         return row.wait_id
@@ -63,7 +65,7 @@ class StoreScheduler:
         row = await self._row(schedule_id)
         if row.status is not WaitStatus.OPEN or row.due_at is None:
             raise ScheduleNotFound(f"wait {schedule_id!r} has no due time to come.")
-        changed = await self._store.change_wait(schedule_id, self._change(row, None))
+        changed = await self._set(row, None)
         if changed is None or changed.status is not WaitStatus.OPEN:
             raise ScheduleNotFound(f"wait {schedule_id!r} was settled before its time could be cancelled.")
 
@@ -77,6 +79,11 @@ class StoreScheduler:
         if row.status is WaitStatus.OPEN:
             return ScheduleStatus(ScheduleState.PENDING, row.due_at)
         return ScheduleStatus(ScheduleState.EXPIRED, row.due_at)
+
+    async def _set(self, row: WaitRow, due_at: datetime | None) -> WaitRow | None:
+        if due_anew(self._codecs, row, due_at) is None:
+            return await self._store.change_wait(row.wait_id, WaitChange(due_at=due_at))
+        return await change_details(self._store, self._codecs, row, lambda now: self._change(now, due_at))
 
     def _change(self, row: WaitRow, due_at: datetime | None) -> WaitChange:
         details = due_anew(self._codecs, row, due_at)

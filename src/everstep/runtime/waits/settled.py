@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
@@ -18,6 +18,18 @@ from everstep.graph.author.wait_options import IN_CHAIN, Wait
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.waits import SettledBy, WaitRow
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.runtime.waits.voting import has_votes, votes_of
+else:
+    has_votes = on_demand("everstep.runtime.waits.voting:has_votes")
+    votes_of = on_demand("everstep.runtime.waits.voting:votes_of")
+
+VOTES: Final = "votes"
+"""Who decided, where that was counted."""
+VOTING: Final = b'"voting":{'
+"""What the details of a wait that has votes hold; those of others may, in a text."""
 
 
 def settlement_of(row: WaitRow, now: datetime, message: Message | None = None) -> dict[str, Any]:
@@ -25,7 +37,7 @@ def settlement_of(row: WaitRow, now: datetime, message: Message | None = None) -
 
     `now` is by the store's clock.
     """
-    return {
+    settled = {
         "kind": row.kind,
         "by_clock": row.settled_by is SettledBy.CLOCK,
         "answer": msgspec.json.decode(row.answer or b"null") if message is None else message.value,
@@ -33,6 +45,9 @@ def settlement_of(row: WaitRow, now: datetime, message: Message | None = None) -
         "due_at": row.due_at,
         "taken_at": now,
     }
+    if row.kind == "approval" and VOTING in row.details and has_votes(row):
+        settled[VOTES] = votes_of(row)
+    return settled
 
 
 def output_of(
@@ -50,11 +65,13 @@ def output_of(
         if error is not None:
             raise error
         if kind == "approval":
-            return ApprovalOutput(False, None, "timed out", at)
+            return ApprovalOutput(False, None, "timed out", at, settled.get(VOTES, ()))
         return CallbackOutput(asked["default"], at) if kind == "callback" else asked["default"]
     answer = settled["answer"]
     if kind == "approval":
-        return ApprovalOutput(answer["approved"], answer.get("approver"), answer.get("comment"), at)
+        return ApprovalOutput(
+            answer["approved"], answer.get("approver"), answer.get("comment"), at, settled.get(VOTES, ())
+        )
     if answer_type is not None:
         answer = shaped(answer, answer_type)
     return CallbackOutput(answer, at) if kind == "callback" else answer

@@ -9,7 +9,9 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from everstep.codec.chain import Codecs
 from everstep.codec.notes import token_note
@@ -27,9 +29,15 @@ from everstep.errors import (
 from everstep.model.acts import AuditRow
 from everstep.model.durations import span_of
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.on_demand import on_demand
 from everstep.ports.durability import Handle
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
+
+if TYPE_CHECKING:
+    from everstep.runtime.waits.voting import change_details
+else:
+    change_details = on_demand("everstep.runtime.waits.voting:change_details")
 
 PREFIX: Final = "et_"
 _SHORTEST_KEY: Final = 16
@@ -117,9 +125,15 @@ class Tokens:
             token_expires_at=None if ttl is None else self._clock.now() + ttl,
             generation=generation,
             single_use=config.single_use,
-            details=token_note(self._codecs, row, _checked_metadata(config.metadata)),
         )
-        if audit is None:
+        metadata = _checked_metadata(config.metadata)
+        if token_note(self._codecs, row, metadata) is not msgspec.UNSET:
+
+            def make(row: WaitRow) -> WaitChange:
+                return msgspec.structs.replace(change, details=token_note(self._codecs, row, metadata))
+
+            changed = await change_details(self._store, self._codecs, row, make, audit)
+        elif audit is None:
             changed = await self._store.change_wait(row.wait_id, change)
         else:
             changed = await self._store.change_wait(row.wait_id, change, audit=audit)
@@ -132,7 +146,7 @@ class Tokens:
 
         Of a wait that has its answer only a token for more than one use still tells.
         """
-        row = await self._row(token)
+        row = await self.wait_of(token)
         if row.token_expires_at is not None and row.token_expires_at <= self._clock.now():
             raise TokenExpired(
                 f"this token expired at {row.token_expires_at:%Y-%m-%d %H:%M:%S} UTC.",
@@ -148,7 +162,7 @@ class Tokens:
 
     async def run_of(self, token: str) -> str:
         """Return the run that a token belongs to, also once it has answered."""
-        return (await self._row(token)).run_id
+        return (await self.wait_of(token)).run_id
 
     async def resolve_token(self, token: str) -> Handle:
         """Return what a token leads to; an error that says why if to nothing.
@@ -162,12 +176,13 @@ class Tokens:
 
         One for more than one use still tells of a wait that is over, and cannot be taken back then.
         """
-        row = await self._row(token)
+        row = await self.wait_of(token)
         changed = await self._store.change_wait(row.wait_id, WaitChange(token_hash=None))
         if changed is not None and changed.token_hash == row.token_hash and not changed.single_use:
             refuse_change(changed)
 
-    async def _row(self, token: str) -> WaitRow:
+    async def wait_of(self, token: str) -> WaitRow:
+        """Return the wait that a token belongs to, also once it has answered."""
         if isinstance(token, str) and re.fullmatch(_TOKEN, token):
             token_hash = hash_of(token)
             row = await self._store.wait_of_token(token_hash)

@@ -18,6 +18,7 @@ from everstep.errors import (
     RunEnded,
     RunErased,
     RunNotFound,
+    RunPaused,
     WaitNotFound,
     WaitSettled,
 )
@@ -40,7 +41,7 @@ from everstep.runtime.preflight import preflight
 from everstep.runtime.run_ids import check_run_id, missing_run
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
-from everstep.runtime.waits.answers import Answers, message_name, open_waits, sent_as
+from everstep.runtime.waits.answers import Answers, message_name, open_waits, was_sent
 from everstep.runtime.waits.fitting import check_fits
 from everstep.runtime.waits.inbox import Inboxes, checked_name, ended
 
@@ -88,7 +89,17 @@ class Turns:
             await self._signal(said, signal)
         else:
             await self._say(said, flow)
-        return await self._to_rest(said.run_id, flow)
+        try:
+            return await self._to_rest(said.run_id, flow)
+        except RunPaused:
+            return await self._told_paused(said.run_id)
+
+    async def _told_paused(self, run_id: str) -> Outcome:
+        """Return a run that takes in what was said when it goes on."""
+        row = await self._runs.reader.row(run_id)
+        waits = await open_waits(self._services.store, run_id)
+        told = await self._runs.reader.recorded(row)
+        return told._replace(waits=tuple(waits), paused=row.needs_repair or "")
 
     async def _run(self, said: Said, flow: Flow, inputs: Mapping[str, Any] | None) -> RunRow:
         row = await self._services.store.run(check_run_id(said.run_id))
@@ -111,7 +122,7 @@ class Turns:
 
     async def _say(self, said: Said, flow: Flow) -> None:
         """Answer the wait of that name, or send a signal if no wait of the flow is called that."""
-        if said.id is not None and await self._was_answered(said):
+        if said.id is not None and await self._was_answered(said, said.id):
             return
         wait = await self._open_wait(said)
         if wait is None and _may_ask(flow, said.name):
@@ -136,7 +147,7 @@ class Turns:
         except WaitSettled:
             # The same may have been said by another process a moment ago.
             now = await self._services.store.wait(wait.wait_id)
-            if said.id is None or now is None or sent_as(self._services.codecs, now) != said.id:
+            if said.id is None or now is None or not was_sent(self._services.codecs, now, said.id):
                 raise
 
     async def _open_wait(self, said: Said) -> WaitRow | None:
@@ -155,14 +166,15 @@ class Turns:
             )
         return next(iter(exact or found), None)
 
-    async def _was_answered(self, said: Said) -> bool:
+    async def _was_answered(self, said: Said, sent_id: str) -> bool:
         """True if a wait of that name was answered with this id before, however long ago."""
         after: str | None = None
         while True:
             asked = WaitFilter(run_id=said.run_id, limit=PAGE, after=after)
             page = await self._services.store.waits(asked)
-            named = (row for row in page if row.settled_at is not None and said.name in _names(row))
-            if any(sent_as(self._services.codecs, row) == said.id for row in named):
+            may_be = (row for row in page if row.settled_at is not None or row.kind == "approval")
+            named = (row for row in may_be if said.name in _names(row))
+            if any(was_sent(self._services.codecs, row, sent_id) for row in named):
                 return True
             if len(page) < PAGE:
                 return False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from types import coroutine
 from typing import Any
 
 from everstep.engine.leases import beside
@@ -146,7 +147,16 @@ def _is_void(services: Services, keeper: LeaseKeeper, held: Lease) -> bool:
 
 async def _asked(services: Services, ask: Callable[[], Coroutine[Any, Any, TakenUp]]) -> TakenUp:
     """Ask the store. If the caller gives up meanwhile, what was granted all the same is given back."""
-    asking = asyncio.ensure_future(patiently(services.clock, ask))
+    work = patiently(services.clock, ask)
+    if services.blocking is None or services.store.capabilities.remote:
+        asking = asyncio.ensure_future(work)
+    else:
+        try:
+            waits_for = work.send(None)  # a store on this machine mostly answers at once: that needs no task
+        except StopIteration as answered:
+            taken: TakenUp = answered.value
+            return taken
+        asking = asyncio.ensure_future(_rest_of(work, waits_for))
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
@@ -154,3 +164,13 @@ async def _asked(services: Services, ask: Callable[[], Coroutine[Any, Any, Taken
             with suppress(EverstepError):
                 await services.store.release_lease((await asking).lease)
         raise
+
+
+@coroutine
+def _rest_of(work: Coroutine[Any, Any, TakenUp], waits_for: Any) -> Generator[Any, Any, TakenUp]:
+    """Go on with work that has begun, once what it waits for is there."""
+    try:
+        yield waits_for
+        return (yield from work.__await__())
+    finally:
+        work.close()

@@ -36,8 +36,11 @@ class Cleaning:
                     self.passes += 1
             except asyncio.CancelledError:
                 raise
-            except EverstepError as error:
-                log.warning("clean-up failed, and is tried again in %.0f s: %s", self._every, error)
+            except Exception as error:  # the next one may go well, and no caller waits to hear of this
+                is_ours = isinstance(error, EverstepError)
+                said = str(error) if is_ours else repr(error)
+                again = "clean-up failed, and is tried again in %.0f s: %s"
+                log.warning(again, self._every, said, exc_info=not is_ours)
 
     async def _has_turn(self, worker_id: str) -> bool:
         is_gone = self._services.processes.is_gone

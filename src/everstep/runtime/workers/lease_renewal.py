@@ -12,15 +12,18 @@ from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from everstep.engine.leases import noted
 from everstep.errors import EverstepError, LeaseLost, RunCancelled, StoreUnavailable
-from everstep.model.leases import Lease
+from everstep.model.leases import Held, LanePause, Lease, lane_of
 from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
-from everstep.ports.system import Lock, System, Thread
+from everstep.ports.system import Lock, System, Thread, uptime
+
+if TYPE_CHECKING:
+    from everstep.ports.pausing import BlockingPauses, PausingStore
 
 T = TypeVar("T")
 log = logging.getLogger("everstep")
@@ -33,7 +36,12 @@ GLANCE = 1.0
 
 
 class Stoppable(Protocol):
+    @property
+    def lane(self) -> tuple[str, str | None]: ...
+
     def stop(self, reason: EverstepError) -> None: ...
+
+    def pause(self, mark: str) -> None: ...
 
     def nudge(self) -> None: ...
 
@@ -62,11 +70,17 @@ class _Held:
 class _NotYet:
     """Stands for the drive of a run that was claimed and has not begun, and remembers why it must not."""
 
+    lane = ("", None)
+    mark: str | None = None
+
     def __init__(self) -> None:
         self.reason: EverstepError | None = None
 
     def stop(self, reason: EverstepError) -> None:
         self.reason = reason
+
+    def pause(self, mark: str) -> None:
+        self.mark = mark
 
     def nudge(self) -> None:
         """It will look for answers when it begins."""
@@ -126,6 +140,18 @@ class LeaseKeeper:
         self._is_closed = False
         self._lent: asyncio.AbstractEventLoop | None = None
         """The event loop on which the host is being closed."""
+        self.lanes: tuple[LanePause, ...] = ()
+        """The flows and groups that are paused, as of the last look."""
+        self.has_looked = False
+        """True once it was looked at all."""
+        self._looks_every = self._looks_at = inf
+        """Seconds between two looks at what is paused, and when the next one is."""
+        self._looked: tuple[int, frozenset[str]] = (-1, frozenset())
+        """What the store had counted at the last look, and the owners for which it looked."""
+        self._workers: list[asyncio.AbstractEventLoop] = []
+        """Where workers of this host claim runs: it looks also while nothing is driven."""
+        self._has_marks = False
+        """True if a run was found to be paused before its drive began."""
 
     def keep(self, lease: Lease, ttl: timedelta, asked: float | None = None) -> None:
         """Begin to renew the lease of a run that was claimed, whenever its drive begins.
@@ -157,6 +183,17 @@ class LeaseKeeper:
                 drive.stop(before.reason)
             else:
                 self._awake(held.due)
+        if self.lanes or self._has_marks:
+            self._pass_on(drive, before)
+
+    def _pass_on(self, drive: Stoppable, before: Stoppable | None) -> None:
+        """Tell a drive that begins what is paused."""
+        lane = lane_of(self.lanes, *drive.lane)
+        mark = before.mark if isinstance(before, _NotYet) else None
+        if mark is None and lane is not None:
+            mark = lane.mark()
+        if mark is not None:
+            drive.pause(mark)
 
     def _kept(self, lease: Lease) -> _Held | None:
         return self._held.get(lease.owner)
@@ -261,6 +298,21 @@ class LeaseKeeper:
         """True if this host drives a run."""
         return bool(self._held)
 
+    async def watch(self) -> None:
+        """Look at what is paused for a worker of this loop, now and from now on."""
+        if self._store.capabilities.pauses:
+            self.take_pauses(await cast("PausingStore", self._store).held(()))
+            with self._changed:
+                self._workers.append(asyncio.get_running_loop())
+                self._awake(self._clock.monotonic() + self._looks_every)
+
+    def end_watch(self) -> None:
+        """Look no more for a worker of this loop."""
+        with self._changed:
+            loop = asyncio.get_running_loop()
+            if loop in self._workers:
+                self._workers.remove(loop)
+
     def nudge_all(self) -> None:
         """Let every drive look for answers soon."""
         with self._changed:
@@ -289,6 +341,10 @@ class LeaseKeeper:
         return None if lingers else self._thread
 
     def _work(self) -> None:
+        # By a clock that a test moves no seconds pass by themselves.
+        if self._store.capabilities.pauses and uptime(self._clock) is not None:
+            self._looks_every = cast("PausingStore", self._store).looks_every
+            self._looks_at = self._clock.monotonic() + self._looks_every
         while True:
             with self._changed:
                 if self._is_closed and not self._held:
@@ -299,10 +355,11 @@ class LeaseKeeper:
                 if due:  # with them those that are due soon, so that many leases are not as many questions
                     due = [h for h in self._held.values() if h.is_nearly_due(now) and h not in over]
                 beats = [b for b in self._beats if b.due <= now]
-                if not due and not over and not beats:
+                looks = self._looks_at <= now and bool(self._held or self._workers)
+                if not due and not over and not beats and not looks:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
                     moments = [h.due for h in self._held.values()] + [b.due for b in self._beats]
-                    self._wakes_at = min([*moments, now + IDLE])
+                    self._wakes_at = min([*moments, now + min(IDLE, self._looks_every)])
                     self._changed.wait(self._wakes_at - now)
                     continue
             for held in over:
@@ -311,6 +368,57 @@ class LeaseKeeper:
                 self._renew([held for held in due if (held.ttl, held.loop) == group], group[0])
             for beat in beats:
                 beat.do(now)
+            if looks:
+                self._looks_at = now + self._looks_every
+                self._see_pauses()
+
+    def _see_pauses(self) -> None:
+        """Tell the drives of runs that are paused, and keep in mind which flows and groups are."""
+        with self._changed:
+            held = [it for it in self._held.values() if it.drive is not None]
+        owners = frozenset(it.lease.owner for it in held)
+        try:
+            counted = self._counted()
+            if counted is not None and counted == self._looked[0] and owners <= self._looked[1]:
+                return
+            found = self._ask_pauses([it.lease.run_id for it in held])
+        except EverstepError as error:
+            log.debug("pauses not seen: %s", error)  # it looks again soon
+            return
+        if counted is not None:
+            self._looked = (counted, owners)
+        self.take_pauses(found)
+
+    def _counted(self) -> int | None:
+        """Return what the store has counted of its writes, if that tells of pauses and costs nothing here."""
+        is_free = not self._store.capabilities.remote or bool(self._workers)
+        if self.lanes or not is_free or not cast("PausingStore", self._store).tells_pauses:
+            return None
+        return self._store.changes()
+
+    def _ask_pauses(self, run_ids: Sequence[str]) -> Held:
+        if self._blocking is not None:
+            return cast("BlockingPauses", self._blocking).held_blocking(run_ids)
+        return self._on_loop(None, partial(cast("PausingStore", self._store).held, run_ids))
+
+    def has_marks(self) -> None:
+        """Tell drives that are about to begin whether their runs are paused."""
+        self._has_marks = True
+
+    def take_pauses(self, found: Held) -> None:
+        """Tell the drives that are here what is paused."""
+        self.lanes, self.has_looked = found.lanes, True
+        if not (found.runs or found.lanes):
+            return
+        with self._changed:
+            held = [(it.lease.run_id, it.drive) for it in self._held.values() if it.drive is not None]
+        for run_id, drive in held:
+            mark = found.runs.get(run_id)
+            if mark is None and (lane := lane_of(found.lanes, *drive.lane)) is not None:
+                mark = lane.mark()
+            if mark is not None:
+                self.has_marks()
+                drive.pause(mark)
 
     def _give_back(self, held: _Held) -> None:
         self.drop(held.lease)
@@ -392,7 +500,7 @@ class LeaseKeeper:
 
     def _running(self, own: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
         with self._changed:
-            loops = [own, *(held.loop for held in self._held.values()), self._lent]
+            loops = [own, *(held.loop for held in self._held.values()), *self._workers, self._lent]
         for loop in loops:
             if loop is not None and loop.is_running():
                 return loop

@@ -28,8 +28,9 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.leases import RELEASE, SKEW, Driven, Lease, Quota, Taken, WorkerRow
+from everstep.model.leases import RELEASE, SKEW, Driven, Lease, Quota, Taken, WorkerRow, lane_of
 from everstep.model.records import SCHEMA_VERSION
+from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, WaitFilter, WakingStore
 from everstep.runtime.outage.outbox import drain_all
 from everstep.runtime.preflight import preflight
@@ -37,13 +38,24 @@ from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.workers.backpressure import Pressure, pause
+from everstep.runtime.workers.built_in import BULK, BuiltIn, asking
 from everstep.runtime.workers.heartbeat import Presence
 from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
+    from everstep.runtime.operations.asking.flow import ask_flow
+    from everstep.runtime.operations.asking.question import quiet
+    from everstep.runtime.operations.bulk.flow import bulk_flow
     from everstep.runtime.workers.cleaning import Cleaning
+    from everstep.runtime.workers.paused_lanes import unpaused, with_paused
+else:
+    ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
+    quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
+    bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
+    unpaused = on_demand("everstep.runtime.workers.paused_lanes:unpaused")
+    with_paused = on_demand("everstep.runtime.workers.paused_lanes:with_paused")
 
 FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
@@ -78,6 +90,8 @@ class Stats(msgspec.Struct):
     halted: int = 0
     failed: int = 0
     cancelled: int = 0
+    paused: int = 0
+    """Runs that it let go of as they, their flows or their groups were paused."""
     handed_back: int = 0
     """Runs that it let go of before they ended or halted: stopped, taken over, or not drivable here."""
     set_aside: int = 0
@@ -121,7 +135,11 @@ class Worker:
                 "this store cannot keep two workers apart, so workers do not run on it.",
                 fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
             )
+        self._built_in = {one.key: one for one in (BULK, *map(asking, self._names()))}
+        self._known: dict[FlowKey, Flow | BuiltIn] = {**self._flows, **self._built_in}
+        """All that it claims runs of."""
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
+        self._limits |= dict.fromkeys((one.name for one in self._built_in.values()), concurrency)
         self._quotas = {
             flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
             for flow in self._flows.values()
@@ -162,36 +180,42 @@ class Worker:
         self._id, self._started_at = services.ids.new_id(), clock.now()
 
     def describe(self) -> WorkerRow:
-        """Say what this worker is and does. May be called from any thread."""
+        """Say what this worker is and does, its times by the store's clock. May be called from any thread."""
         host, pid = self._services.processes.here()
+        ahead = self._services.time.ahead
         driving = sorted(self._driving.items(), key=lambda item: item[1].since)
         return WorkerRow(
             worker_id=self._id,
             host=host,
             pid=pid,
-            flows=tuple(sorted(self._limits)),
+            flows=tuple(self._names()),
             concurrency=self._concurrency,
-            started_at=self._started_at,
+            started_at=self._started_at + ahead,
             driving=len(driving),
             longest=tuple(
-                Driven(run_id=run_id, flow_id=it.flow, since=it.since) for run_id, it in driving[:SHOWN]
+                Driven(run_id=run_id, flow_id=it.flow, since=it.since + ahead)
+                for run_id, it in driving[:SHOWN]
             ),
             is_stopping=self._stopping.is_set(),
             is_slowed=self._pressure.is_on,
             process=self._services.processes.me(),
-            skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
+            skew_seconds=round(ahead.total_seconds(), 3),
             release=RELEASE,
             records=SCHEMA_VERSION,
             takes=self._takes(),
             cleans=self._cleaning is not None,
         )
 
+    def _names(self) -> list[str]:
+        return sorted({name for name, _ in self._flows})
+
     def _takes(self) -> tuple[Taken, ...]:
         own = [
             Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
             for (name, flow_hash), flow in self._flows.items()
         ]
-        return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in tuple(self._others)))
+        others = (*self._others, *self._built_in)
+        return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in others))
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -204,6 +228,8 @@ class Worker:
         sweeping: asyncio.Task[None] | None = None
         self._services.side_by_side = self._concurrency > 1
         await self._presence.begin()
+        with suppress(StoreError):
+            await self._runs.keeper.watch()
         self._tell_skew()
         stop_waking = self._wake_on_change()
         meter = self._services.meter
@@ -242,6 +268,7 @@ class Worker:
             await self._let_end(None if until_idle else self._grace)
         finally:
             stop_waking()
+            self._runs.keeper.end_watch()
             for task in (sweeping, cleaning):
                 if task is not None:
                     task.cancel()
@@ -321,7 +348,10 @@ class Worker:
 
     async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
         """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
-        if room <= 0 or self._stopping.is_set():
+        lanes, quotas = self._runs.keeper.lanes, self._quotas
+        if lanes:
+            flows, quotas = unpaused(lanes, flows), with_paused(quotas, lanes, flows)
+        if room <= 0 or not flows or self._stopping.is_set():
             return 0
         ttl, made = min(self._known[key].durability.lease_ttl for key in flows), list[str]()
 
@@ -348,7 +378,7 @@ class Worker:
                     *self._resting(),
                     *self._services.spool.runs(),
                 ],
-                quotas=self._quotas,
+                quotas=quotas,
             )
         except StoreError as error:
             self._takeover.lost(made, ttl)
@@ -386,12 +416,9 @@ class Worker:
         names = {name for name, _ in flows}
         return min(room, max(self._limits[name] - busy[name] for name in names))
 
-    @property
-    def _known(self) -> dict[FlowKey, Flow]:
-        return {**self._flows, **self._others} if self._others else self._flows
-
     def _has_room(self) -> bool:
-        return any(self._room([key]) > 0 for key in self._known)
+        # The flows that come with everstep may have all that is free.
+        return min(self._concurrency, self._pressure.allowed) > len(self._driving)
 
     def _resting(self) -> list[str]:
         now = self._services.clock.monotonic()
@@ -403,8 +430,9 @@ class Worker:
     def _begin(self, row: RunRow, lease: Lease, ttl: timedelta, asked: float) -> None:
         # From now on, as other runs may hold this thread for long before it has its first turn.
         self._runs.keeper.keep(lease, ttl, asked)
-        self.stats.claimed += 1
-        if self._services.meter is not None:
+        is_question = self._asks(row)
+        self.stats.claimed += not is_question
+        if self._services.meter is not None and not is_question:
             self._services.meter.claimed(row, lease, self._services.time.now())
         self._busy_at = self._services.clock.monotonic()
         durability = self._known[row.flow_id, row.flow_hash].durability
@@ -418,15 +446,33 @@ class Worker:
         return beside(self._services.ids.new_id())
 
     def _start(self, row: RunRow, lease: Lease) -> None:
-        flow = self._known[row.flow_id, row.flow_hash]
+        flow = self._flow_of(row)
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = _Driving(task, lease, flow.name, self._services.clock.now())
         self._presence.changed()
 
+    def _flow_of(self, row: RunRow) -> Flow:
+        flow = self._known[row.flow_id, row.flow_hash]
+        if isinstance(flow, BuiltIn):
+            flow = self._known[row.flow_id, row.flow_hash] = preflight(self._made(flow), self._services)
+        return flow
+
+    def _made(self, built_in: BuiltIn) -> Flow:
+        if not built_in.asks:
+            return bulk_flow(self._services, self._runs)
+        having = [flow for flow in self._flows.values() if flow.name == built_in.asks]
+        return ask_flow(self._services, self._runs.reader, built_in.asks, having)
+
+    def _asks(self, row: RunRow) -> bool:
+        built_in = self._built_in.get((row.flow_id, row.flow_hash))
+        return built_in is not None and built_in.asks != ""
+
     async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
-        stats = self.stats
+        stats, runs = self.stats, self._runs
+        if self._asks(row):
+            stats, (_, runs) = Stats(), quiet(self._services, runs)
         try:
-            status = (await self._runs.drive_claimed(row, lease, flow)).status
+            outcome = await runs.drive_claimed(row, lease, flow)
         except asyncio.CancelledError:
             stats.handed_back += 1
             raise
@@ -449,7 +495,9 @@ class Worker:
             stats.handed_back += 1
             self._leave_alone(row.run_id, error)
         else:
+            status = outcome.status
             await self._note_progress(row, status)
+            stats.paused += outcome.paused is not None
             stats.completed += status is Status.COMPLETED
             stats.halted += status is Status.HALTED
             stats.failed += status is Status.FAILED
@@ -563,7 +611,7 @@ class Worker:
         """Tell of waits of these flows whose opener died before it could."""
         services = self._services
         try:
-            for name in self._limits:
+            for name in self._names():
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
@@ -595,6 +643,8 @@ class Worker:
                 key = (row.flow_id, row.flow_hash)
                 if key not in self._known or row.run_id in self._driving or self._stopping.is_set():
                     continue
+                if row.is_paused or self._is_paused(row):
+                    continue
                 if self._services.spool.has(row.run_id):
                     continue
                 must_wait = not held.takeovers and self._suspects.holds(bool(self._driving))
@@ -609,6 +659,10 @@ class Worker:
                     await self._services.take([row.run_id])
         except StoreError as error:
             self._weather.broke("dead owners", error)
+
+    def _is_paused(self, row: RunRow) -> bool:
+        lanes = self._runs.keeper.lanes
+        return bool(lanes) and lane_of(lanes, row.flow_id, row.group) is not None
 
     async def _look_for_older(self) -> None:
         """Find the older versions of these flows that unfinished runs still go by.
@@ -633,6 +687,7 @@ class Worker:
             self._pinned.add(key)
         else:
             self._others = {**self._others, key: flow}
+            self._known = {**self._known, key: flow}
             self._presence.changed()
 
     async def _let_end(self, seconds: float | None) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from everstep.errors import BadRequest
+from everstep.graph.labels import tag as tag_of
 from everstep.model.acts import act_of
 from everstep.model.shapes import understood
 from everstep.server.access.roles import Role
@@ -45,6 +46,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     role: Role
     flows: list[str] | None = None
+    tags: list[str] | None = None
     hashes: list[Hash]
 
 
@@ -53,6 +55,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     role: Role
     flows: list[str] | None = None
+    tags: list[str] | None = None
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +70,7 @@ class Token:
     name: str
     role: Role
     flows: frozenset[str] | None
+    tags: frozenset[str] | None
     digest: str
     expires: datetime | None
 
@@ -100,7 +104,7 @@ def read_entries(text: bytes, where: str) -> Entries:
         raise _wrong(where, _without_value(error), _SHAPE) from None
     tokens: dict[str, Token] = {}
     for name, named in file.tokens.items():
-        _check_name(where, name, named.flows)
+        _check_entry(where, name, named)
         if not named.hashes:
             raise _wrong(where, f"{name!r} has no hashes", _HOW)
         for one in named.hashes:
@@ -109,7 +113,7 @@ def read_entries(text: bytes, where: str) -> Entries:
                 raise _wrong(where, f"{name!r} has a hash that is there twice", "Leave one of them out.")
             tokens[token.digest] = token
     for name, user in file.users.items():
-        _check_name(where, name, user.flows)
+        _check_entry(where, name, user)
     if not tokens and not file.users:
         raise _wrong(where, "it names no token and no user", _HOW)
     return Entries(tokens=tokens, users=file.users)
@@ -172,17 +176,25 @@ def _without_value(error: msgspec.ValidationError) -> str:
     return text
 
 
-def _check_name(where: str, name: str, flows: list[str] | None) -> None:
+def _check_entry(where: str, name: str, entry: Named | User) -> None:
     try:
         act = act_of(name, None)
     except BadRequest as error:
         raise _wrong(where, f"a name cannot be one: {error.message}", "Use another name.") from None
     if act is None or act.by != name:
         raise _wrong(where, "a name is empty, or begins or ends with spaces", "Use another name.")
-    if flows is not None and not flows:
-        raise _wrong(
-            where, f"{name!r} has flows = [], which is no flow at all", "Name some, or leave it out."
-        )
+    for what, said in ("flow", entry.flows), ("tag", entry.tags):
+        if said is not None and not said:
+            raise _wrong(
+                where, f"{name!r} has {what}s = [], which is no {what} at all", "Name some, or leave it out."
+            )
+    for one in entry.tags or ():
+        tag, _, value = one.partition("=")
+        try:
+            tag_of(tag, value)
+        except BadRequest:
+            fix = 'Write tags = ["vip", "team=blue"].'
+            raise _wrong(where, f"{name!r} has a tag that no run can have", fix) from None
 
 
 def _token(where: str, name: str, named: Named, one: Hash) -> Token:
@@ -190,6 +202,7 @@ def _token(where: str, name: str, named: Named, one: Hash) -> Token:
         name=name,
         role=named.role,
         flows=None if named.flows is None else frozenset(named.flows),
+        tags=None if named.tags is None else frozenset(named.tags),
         digest=one.sha256.lower(),
         expires=_moment(where, name, one.expires),
     )
@@ -210,6 +223,14 @@ def _moment(where: str, name: str, said: Any) -> datetime | None:
         case date():
             return datetime.combine(said, time(), UTC)
     raise _wrong(where, f"`expires` of {name!r} is no time", "Write 2027-01-31T09:00:00Z or 2027-01-31.")
+
+
+def changed_at(path: Path) -> float:
+    """Return when a file was written last, in seconds since 1970."""
+    try:
+        return path.stat().st_mtime
+    except OSError as error:
+        raise _wrong(str(path), f"{error.strerror or error}", "Check the path.") from None
 
 
 def read_file(path: Path) -> bytes:

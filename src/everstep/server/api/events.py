@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
@@ -21,9 +19,8 @@ from everstep.server.callers import seen_by
 from everstep.server.checks import EVENT_ID, limit_of, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import Events
+from everstep.server.streams import frame, stream, streamed, wants_stream
 from everstep.server.wire import HEADERS, answer
-
-STREAM = "text/event-stream"
 
 
 async def events(service: Service, request: Request) -> Response:
@@ -32,7 +29,7 @@ async def events(service: Service, request: Request) -> Response:
     after = _after(request)
     limit = limit_of(request)
     info = await service.host.info(run_id)
-    if not _wants_stream(request):
+    if not wants_stream(request):
         return await _page(service, run_id, after, limit)
     if after is not None and info.status.is_final:
         async with aclosing(service.host.events(run_id, after=after, live=False)) as source:
@@ -41,13 +38,7 @@ async def events(service: Service, request: Request) -> Response:
             return Response(
                 status_code=204, headers=HEADERS
             )  # this, and only this, stops a browser's retries
-    stream = _stream(service, service.host.follow(run_id, after=after), seen_by(request))
-    return StreamingResponse(stream, headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type=STREAM)
-
-
-def _wants_stream(request: Request) -> bool:
-    accepted = request.headers.get("accept", "")
-    return STREAM in accepted or "application/json" not in accepted
+    return streamed(_stream(service, service.host.follow(run_id, after=after), seen_by(request)))
 
 
 def _after(request: Request) -> str | None:
@@ -70,37 +61,17 @@ async def _page(service: Service, run_id: str, after: str | None, limit: int) ->
     return answer(Events(events=found, next=last, ended=is_last))
 
 
-async def _stream(
+def _stream(
     service: Service, source: AsyncGenerator[Event, None], caller: Principal = ANYONE
 ) -> AsyncGenerator[bytes, None]:
-    """Send events while the caller may see them: a token that is taken out of the file ends its streams."""
-    stopping = asyncio.ensure_future(service.stopping.wait())
-    coming = asyncio.ensure_future(anext(source))
-    try:
-        yield b"retry: 2000\n\n"
-        while not stopping.done() and service.access.still_admits(caller):
-            await asyncio.wait(
-                {coming, stopping}, timeout=service.keep_alive, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not coming.done():
-                yield b": still here\n\n"
-                continue
-            try:
-                event = coming.result()
-            except StopAsyncIteration:
-                return
-            coming = asyncio.ensure_future(anext(source))
-            if not service.access.still_admits(caller):
-                return
-            yield _frame(without_values(event) if caller.role is Role.VIEWER else event)
-    finally:
-        for task in (coming, stopping):
-            task.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration):
-                await task
-        await source.aclose()
+    """Send events as the caller may see them."""
+    is_viewer = caller.role is Role.VIEWER
+
+    def framed(event: Event) -> bytes:
+        return _frame(without_values(event) if is_viewer else event)
+
+    return stream(service, source, framed, caller)
 
 
 def _frame(event: Event) -> bytes:
-    data = json.dumps(wire(event), allow_nan=False)  # ASCII, on one line
-    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    return frame(event.id, event.kind, wire(event))

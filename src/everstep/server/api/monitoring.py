@@ -5,15 +5,34 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from everstep.model.leases import RELEASE
 from everstep.runtime.metrics.exposition import CONTENT_TYPE
+from everstep.server.callers import seen_by
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Health, Readiness
+from everstep.server.shapes import Health, Me, Readiness
 from everstep.server.wire import HEADERS, answer
 
 
 async def healthz(service: Service, request: Request) -> Response:
     """Say that the service answers, and nothing else."""
     return answer(Health())
+
+
+async def me(service: Service, request: Request) -> Response:
+    """Say who asks, and what they may do."""
+    caller = seen_by(request)
+    return answer(
+        Me(
+            name=caller.name,
+            role=caller.role,
+            acts=not caller.looks_only,
+            flows=None if caller.flows is None else sorted(caller.flows),
+            tags=None if caller.tags is None else sorted(caller.tags),
+            release=RELEASE,
+            acts_as="" if caller.name else service.acts_as,
+            can_log_out=caller.by_cookie,
+        )
+    )
 
 
 async def readyz(service: Service, request: Request) -> Response:

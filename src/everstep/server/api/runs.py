@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,18 +11,29 @@ from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everstep.client.shaping import shaped, shaped_inputs
+from everstep.client.shaping import shaped_channel, shaped_inputs
 from everstep.client.views import RunInfo, WorkerInfo
-from everstep.errors import BadRequest, EverstepError, FlowChanged, RunNotFound
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
+from everstep.model.commits import BULK_FLOW
 from everstep.server.access.roles import Principal, Role
 from everstep.server.access.withheld import check_fields
 from everstep.server.bodies import read_struct, who_of
-from everstep.server.callers import check_run_seen, flows_for, is_run_hidden, page_for, seen_by
+from everstep.server.callers import (
+    check_id_free,
+    check_run_seen,
+    check_start_seen,
+    flows_for,
+    page_for,
+    seen_by,
+    tags_for,
+)
 from everstep.server.checks import (
     CHECKPOINT,
     COUNT,
     DEFAULT_LIMIT,
+    DURATIONS,
+    MOST,
     RUNS,
     asked_in,
     flow_named,
@@ -52,12 +64,13 @@ async def start(service: Service, request: Request) -> Response:
     """Accept a run durably; a worker drives it."""
     body = await read_struct(request, service.max_body, Start)
     flow = flow_named(flows_for(service, request), body.flow)
-    await _check_id_free(service, request, body.run_id)
+    check_start_seen(seen_by(request), body.flow, body.tags)
+    await check_id_free(service, request, body.run_id)
     info = await service.host.start(
         flow,
         shaped_inputs(body.inputs or {}, flow.input_hints),
         run_id=body.run_id,
-        channel=_channel(flow, body.channel),
+        channel=None if body.channel is None else shaped_channel(body.channel, flow.channel),
         priority=body.priority,
         group=body.group,
         tags=body.tags,
@@ -65,22 +78,6 @@ async def start(service: Service, request: Request) -> Response:
         **who_of(request, body),
     )
     return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
-
-
-async def _check_id_free(service: Service, request: Request, run_id: str | None) -> None:
-    """Refuse the id of a run that the caller does not see, with nothing told of that run."""
-    if run_id is None or not seen_by(request).is_restricted:
-        return
-    with suppress(RunNotFound):
-        if await is_run_hidden(service, seen_by(request), run_id):
-            raise FlowChanged(f"the run id {run_id!r} is taken.", fix="Use another one.")
-
-
-def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | None:
-    if channel is None:
-        return None
-    hints = flow.channel or {}
-    return {key: shaped(key, value, [hints[key]] if key in hints else []) for key, value in channel.items()}
 
 
 async def listing(service: Service, request: Request) -> Response:
@@ -91,13 +88,24 @@ async def listing(service: Service, request: Request) -> Response:
     before, limit = asked.pop("before", None), asked.pop("limit", DEFAULT_LIMIT)
     if before is not None:
         await check_run_seen(service, caller, before)
+    asked |= _narrowed(caller, asked)
 
     async def fetch(before: str | None, limit: int) -> tuple[list[RunInfo], str | None]:
         found = await service.host.runs(**asked, before=before, limit=limit)
         return found, found.next
 
-    found = await page_for(caller, fetch, lambda run: run.run_id, before, limit)
+    found = await page_for(service, caller, fetch, lambda run: run.run_id, before, limit)
     return answer(Runs(runs=found.rows, next=found.next))
+
+
+def _narrowed(caller: Principal, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a store can leave out for a caller who sees some runs only."""
+    found: dict[str, Any] = {}
+    if caller.flows is not None and len(caller.flows) == 1 and "flow" not in asked:
+        [found["flow"]] = caller.flows
+    if caller.tags is not None and len(caller.tags) == 1:
+        found["tag"] = [*asked.get("tag", ()), *caller.tags]
+    return found
 
 
 async def count(service: Service, request: Request) -> Response:
@@ -107,6 +115,14 @@ async def count(service: Service, request: Request) -> Response:
         check_fields(asked, service.host.clock.now())
     found = await service.host.fleet.count(**asked)
     return answer(RunCounts(by=found.by, runs=found.runs, next=found.next))
+
+
+async def durations(service: Service, request: Request) -> Response:
+    """Say how long runs took."""
+    asked = asked_in(request, DURATIONS)
+    if seen_by(request).role is Role.VIEWER:
+        check_fields(asked, service.host.clock.now())
+    return answer(await service.host.fleet.durations(**asked))
 
 
 async def tag(service: Service, request: Request) -> Response:
@@ -121,21 +137,25 @@ async def workers(service: Service, request: Request) -> Response:
     """List the workers that are alive."""
     caller, found = seen_by(request), await service.host.fleet.workers()
     if caller.is_restricted:
-        found = [_as_seen(caller, worker) for worker in found if caller.of_those(worker.flows)]
+        found = [worker for worker in found if caller.of_those(worker.flows)]
+        tags = await tags_for(service, caller, [run.run_id for worker in found for run in worker.longest])
+        found = [_as_seen(caller, worker, tags) for worker in found]
     return answer(Workers(workers=found))
 
 
-def _as_seen(caller: Principal, worker: WorkerInfo) -> WorkerInfo:
-    longest = [run for run in worker.longest if caller.sees(run.flow_id)]
-    takes = [taken for taken in worker.takes if caller.sees(taken.flow_id)]
+def _as_seen(caller: Principal, worker: WorkerInfo, tags: Mapping[str, Mapping[str, str]]) -> WorkerInfo:
+    longest = [run for run in worker.longest if caller.sees(run.flow_id, tags.get(run.run_id))]
+    takes = [taken for taken in worker.takes if caller.sees_flow(taken.flow_id)]
     return replace(worker, flows=caller.of_those(worker.flows), longest=longest, takes=takes)
 
 
 async def untaken(service: Service, request: Request) -> Response:
     """List runs that no live worker will take."""
-    found = await service.host.fleet.untaken(limit=limit_of(request))
-    caller = seen_by(request)
-    return answer(UntakenRuns(runs=[run for run in found if caller.sees(run.flow)]))
+    caller, limit = seen_by(request), limit_of(request)
+    found = await service.host.fleet.untaken(limit=MOST if caller.is_restricted else limit)
+    tags = await tags_for(service, caller, [run.run_id for run in found])
+    seen = [run for run in found if caller.sees(run.flow, tags.get(run.run_id))]
+    return answer(UntakenRuns(runs=seen[:limit]))
 
 
 async def show(service: Service, request: Request) -> Response:
@@ -144,6 +164,8 @@ async def show(service: Service, request: Request) -> Response:
     told = ShownRun(**asdict(await service.host.info(run_id)))
     with suppress(EverstepError):  # asking for its state says what is wrong with its records
         told = replace(told, guards=(await service.host.state(run_id)).guards)
+        if told.flow == BULK_FLOW:
+            told = replace(told, bulk=await service.host.fleet.bulk_progress(told.run_id))
     return answer(told)
 
 
@@ -174,9 +196,15 @@ async def resume(service: Service, request: Request) -> Response:
         return await _leave_to_workers(service, run_id, flow, body.start, signed, falls_back=body.fallback)
     how: dict[str, Any] = {"start": body.start, "fallback": body.fallback, **signed}
     result = await service.host.resume(run_id, flow, at_once=True, **how)
-    if result.status == "halted":
-        fallback = UNSET if result.fallback is None else result.fallback
-        return answer(Halted(halted=True, run_id=result.run_id, waits=result.waits, fallback=fallback), 202)
+    if result.status == "halted" or result.is_paused:
+        told = Halted(
+            halted=result.status == "halted",
+            run_id=result.run_id,
+            waits=result.waits,
+            paused=result.is_paused,
+            fallback=UNSET if result.fallback is None else result.fallback,
+        )
+        return answer(told, 202)
     return answer(Result.of(result))
 
 

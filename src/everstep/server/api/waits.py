@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.views import WaitInfo
-from everstep.model.waits import WaitStatus
+from everstep.model.waits import UNSAID, WaitStatus
 from everstep.server.access.roles import Principal, Role
 from everstep.server.bodies import read_json, read_struct, who_of
 from everstep.server.callers import check_run_seen, check_wait_seen, page_for, seen_by
@@ -21,11 +22,12 @@ from everstep.server.checks import (
     limit_of,
     matching,
     one_of,
+    run_id_of,
     token_of,
     wait_id_of,
 )
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Reissue, Settled, Waits
+from everstep.server.shapes import Reissue, Settle, Settled, Signed, Waits
 from everstep.server.wire import answer
 
 KIND = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -49,7 +51,7 @@ async def listing(service: Service, request: Request) -> Response:
         rows = await service.host.waits(run_id, **wanted, limit=limit, after=after)
         return rows, rows[-1].id if len(rows) == limit else None
 
-    found = await page_for(caller, fetch, lambda wait: wait.id, after, limit)
+    found = await page_for(service, caller, fetch, lambda wait: wait.id, after, limit)
     rows = [_without_secret(caller, wait) for wait in found.rows]
     return answer(Waits(waits=rows, next=found.next))
 
@@ -90,10 +92,36 @@ async def reissue(service: Service, request: Request) -> Response:
     return answer(wait)
 
 
+async def fire(service: Service, request: Request) -> Response:
+    """Settle a wait as its clock would."""
+    wait_id = wait_id_of(request)
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    return answer(await service.host.waiting.fire(wait_id, **who_of(request, body)))
+
+
+async def revoke(service: Service, request: Request) -> Response:
+    """Make the token of a wait worthless."""
+    wait_id = wait_id_of(request)
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    await service.host.waiting.revoke(wait_id, **who_of(request, body))
+    return answer(await service.host.wait(wait_id))
+
+
+async def settle_effect(service: Service, request: Request) -> Response:
+    """Say what became of an effect that was begun and never reported."""
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Settle)
+    done = UNSAID if body.done is UNSET else body.done
+    settling = service.host.waiting.settle
+    return answer(await settling(run_id, body.step, done=done, rerun=body.rerun, **who_of(request, body)))
+
+
 async def answer_by_token(service: Service, request: Request) -> Response:
     """Answer a wait with its token alone. Nothing more of the wait is told."""
     token = token_of(request)
     # Without a token nothing else is looked at.
     given = await _given(service, request, await service.host.wait(token))
     wait = await service.host.answer(token, given, **who_of(request))
+    if wait.status is WaitStatus.OPEN:
+        return answer(Settled(status="open", settled_at=None))
     return answer(Settled(settled_at=wait.settled_at))

@@ -22,14 +22,16 @@ from everstep.errors import (
     TokenUsed,
     TooLarge,
     TooSlow,
+    VotedAlready,
+    VoteRefused,
     WaitClosed,
     WaitNotFound,
     WaitSettled,
 )
-from everstep.model.waits import WaitStatus
+from everstep.model.waits import VotingInfo, WaitStatus
 from everstep.server.bodies import read_form
 from everstep.server.checks import token_of
-from everstep.server.endpoint import Service
+from everstep.server.endpoint import REFUSED, Service
 from everstep.server.pages.forms import answer_of, form_html, signed
 from everstep.server.pages.look import context_html, message, moment_html, page
 
@@ -71,10 +73,11 @@ async def settle(service: Service, request: Request) -> Response:
         _check_open(wait)
         given = await read_form(request, service.max_body)
     except EverstepError as error:
+        request.scope[REFUSED] = error
         return _told(error)
     try:
         settled = await service.host.answer(token, answer_of(wait, given), **signed(given))
-    except (AnswerInvalid, BadRequest) as error:
+    except (AnswerInvalid, BadRequest, VotedAlready, VoteRefused) as error:
         return _asking(wait, given, error)
     except EverstepError as error:
         return _told(error)
@@ -113,9 +116,30 @@ def _asking(
         parts.append(f'<p class="due">{what} {moment_html(wait.due_at)}</p>')
     if wait.context is not None:
         parts.append(context_html(wait.context))
-    parts.append(form_html(wait, given or {}))
+    if wait.voting is not None:
+        parts.append(_votes_html(wait.voting))
+    if wait.voting is None or not _is_by_name(wait.voting):
+        parts.append(form_html(wait, given or {}))
     foot = f"Run {escape(wait.run_id)}"
     return page(title, "\n".join(parts), status=200 if error is None else error.http_status, foot=foot)
+
+
+def _is_by_name(voting: VotingInfo) -> bool:
+    """True where a link decides nothing."""
+    return voting.approvers is not None or bool(voting.not_by)
+
+
+def _votes_html(voting: VotingInfo) -> str:
+    """Return who has voted, and who may where a link is not enough."""
+    said = [f"{vote.by} {'approved' if vote.approved else 'rejected'}" for vote in voting.votes]
+    parts = [f"<p>{voting.quorum} must approve. {escape(', '.join(said) or 'There is no vote yet')}.</p>"]
+    if _is_by_name(voting):
+        others = f"others than {', '.join(voting.not_by)}"
+        names = escape(others if voting.left is None else ", ".join(voting.left) or "no one any more")
+        parts.append(
+            f'<p class="note">To be decided by {names}, by name: this link does not say who you are.</p>'
+        )
+    return "\n".join(parts)
 
 
 _TITLES = {
@@ -127,6 +151,9 @@ _TITLES = {
 
 def _thanks(wait: WaitInfo) -> Response:
     said = ""
+    if wait.status is WaitStatus.OPEN and wait.voting is not None:
+        so_far = sum(bool(vote.approved) for vote in wait.voting.votes)
+        said = f"You approved it. That makes {so_far} of the {wait.voting.quorum} who must."
     match wait.answer:
         case {"approved": bool(approved)}:
             said = "You approved it." if approved else "You rejected it."

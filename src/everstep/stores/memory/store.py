@@ -240,6 +240,8 @@ class MemoryStore(ObjectStore):
         durable=False,
         single_writer=True,
         recodes=True,
+        compares=True,
+        takes_head=True,
         retains=True,
         restores=True,
         fences=True,
@@ -248,6 +250,7 @@ class MemoryStore(ObjectStore):
         has_events=True,
         audits=True,
         has_labels=True,
+        pauses=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

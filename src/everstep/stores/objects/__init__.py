@@ -2,5 +2,5 @@
 
 Read `bucket` first (what such a place must do), then `drafts` (every rule of a run's log) and `store`.
 `names` says what lies where, `lines` appends to logs, and `logs` keeps them; `readable` and `scribe` write
-checkpoints as JSON for people. May import what `stores` may, and no other room of it.
+checkpoints as JSON for people. May import what `stores` may, and of its rooms `objects.marks`.
 """

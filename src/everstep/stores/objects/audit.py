@@ -44,8 +44,13 @@ class ObjectAudit:
             while not self._keep(AuditMark(self._lines.tick(), row.run_id, 0), row):
                 continue
 
+    def has(self, row: AuditRow) -> bool:
+        """True if a row of this id is there."""
+        found = self._newest_first(row.run_id, 0)
+        return any(one.audit_id == row.audit_id for some in found for one in some)
+
     def _keep(self, mark: AuditMark, row: AuditRow) -> bool:
-        kept = msgspec.structs.replace(row, number=mark.number, at=row.at or self._lines.now())
+        kept = msgspec.structs.replace(row, number=mark.number, at=row.at or self._lines.now(), once=False)
         self._lines.bucket.mark(mark.names[1:])
         return self._lines.bucket.create(mark.name, sealed(msgspec.msgpack.encode(kept)))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from everstep.engine import leases
 from everstep.engine.commits import admitted, closes_waits, followed, judge, judge_admission
-from everstep.engine.settling import is_free, judge_sending, pair, settled
+from everstep.engine.settling import changed, is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.acts import AuditRow
 from everstep.model.commits import Labels, Tag, Tagging
@@ -26,6 +28,7 @@ from everstep.model.waits import (
     WaitChange,
     WaitRow,
     WaitStatus,
+    signal_in,
 )
 from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow, Wanted
@@ -34,6 +37,8 @@ from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Ver
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
+from everstep.stores.objects.marks.marks import Marks, about, as_told
+from everstep.stores.objects.marks.tree import Page, Ref
 
 if TYPE_CHECKING:
     from everstep.engine.query.labels import attributed, tagged
@@ -54,6 +59,9 @@ class DraftReader(Protocol):
 
     def signal(self, mark: SignalMark) -> SignalRow:
         """Return the row of a signal as it was sent."""
+
+    def page(self, ref: Ref) -> Page:
+        """Return a page of the run's tree."""
 
     def checkpoint_at(self, sequence: int) -> str | None:
         """Return the id of the run's own checkpoint at a sequence."""
@@ -79,6 +87,7 @@ class Draft:
         self._standing = before
         self._records: list[Record] = []
         self._rows: dict[str, WaitRow] = {}
+        self._told = Marks(before.tree if before is not None else None, reader.page)
         self._signals: dict[int, SignalRow] = {}
         self._audit: list[AuditRow] = []
         self._wakes = False
@@ -129,7 +138,9 @@ class Draft:
         """Say for the audit log who does this. The names that lead to the row have to be there first."""
         if audit is not None:
             mark = names.AuditMark(self._read.tick(), self.run_id, self.place)
-            self._audit.append(_replace(audit, number=mark.number, at=self.now, run_id=self.run_id))
+            self._audit.append(
+                _replace(audit, number=mark.number, at=self.now, run_id=self.run_id, once=False)
+            )
             self.marks += mark.names
 
     def set_row(self, *, what: str, wakes: bool = False, **changes: object) -> None:
@@ -240,7 +251,7 @@ class Draft:
         self.set(
             what="claimed",
             wakes=True,
-            row=_replace(standing.row, lease=granted, needs_repair=None),
+            row=_replace(standing.row, lease=granted, needs_repair=standing.row.kept_mark),
             epoch=granted.epoch,
             claimed_at=standing.row.checkpoints,
         )
@@ -251,11 +262,16 @@ class Draft:
         if held is not None and held.epoch == lease.epoch:
             self.set_row(what="released", wakes=True, lease=None)
 
-    def request_stop(self, wanted: StopRequest, note: bytes) -> bool:
-        if not self.exists or self.row.status.is_final:
+    def is_at(self, head: int | None) -> bool:
+        """True if the newest record of the run has this sequence, or none is asked for."""
+        return head is None or (self.exists and self.row.checkpoints == head)
+
+    def request_stop(self, wanted: StopRequest, note: bytes, head: int | None) -> bool:
+        if not self.exists or self.row.status.is_final or not self.is_at(head):
             return False
         if self.row.stop_request is not wanted or self.standing.stop_note != note:
-            row = _replace(self.row, stop_request=wanted)
+            mark = None if self.row.is_paused else self.row.needs_repair  # workers are to end it
+            row = _replace(self.row, stop_request=wanted, needs_repair=mark)
             self.set(what="asked to stop", wakes=True, row=row, stop_note=note)
         return True
 
@@ -263,22 +279,22 @@ class Draft:
 
     def send(self, signal: SignalRow, most: int) -> Sending:
         """Put a signal into the inbox."""
-        known = self.standing.inbox if self.exists else ()
         verdict = judge_sending(
             self.row.status if self.exists else None,
-            is_there=any(mark.signal_id == signal.signal_id for mark in known),
-            is_full=sum(mark.taken_at is None for mark in known) >= most,
+            is_there=self.exists and self._told.number_of(signal.signal_id) is not None,
+            is_full=self.exists and self.standing.untaken >= most,
         )
         if verdict is Sending.SENT:
-            number = known[-1].number + 1 if known else 1
-            self._keep(_replace(signal, number=number, sent_at=self.now))
+            self._keep(_replace(signal, number=self.standing.sent + 1, sent_at=self.now))
             self._pair()
         return verdict
 
-    def tag(self, add: Sequence[Tag], remove: Collection[str], most: int) -> Tagging:
+    def tag(self, add: Sequence[Tag], remove: Collection[str], most: int, head: int | None) -> Tagging:
         """Change the tags of the run."""
         if not self.exists:
             return Tagging.UNKNOWN_RUN
+        if not self.is_at(head):
+            return Tagging.MOVED
         wanted = tagged(self.standing.tags, add, remove, most)
         if wanted is None:
             return Tagging.FULL
@@ -292,19 +308,16 @@ class Draft:
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
-        wanted = {new.number: new for new in signals}
-        inbox, replaced = [], 0
-        for mark in self.standing.inbox if self.exists else ():
-            new = wanted.get(mark.number) if mark.taken_at is None else None
-            row = self.signal(mark) if new is not None else None
-            if new is not None and row is not None and row.value == new.was:
+        replaced = 0
+        for new in signals if self.exists else ():
+            mark = self._told.signal(new.number) if new.number <= self.standing.sent else None
+            row = self.signal(mark) if mark is not None and mark.taken_at is None else None
+            if mark is not None and row is not None and row.value == new.was:
                 self._signals[mark.number] = _replace(row, value=new.value)
-                inbox.append(_replace(mark, place=self.place))
+                self._told.change_signal(_replace(mark, place=self.place))
                 replaced += 1
-            else:
-                inbox.append(mark)
         if replaced:
-            self.set(what="recoded", inbox=tuple(inbox))
+            self.set(what="recoded")
         return replaced
 
     def restore_inbox(self, signals: Sequence[SignalRow]) -> None:
@@ -312,22 +325,24 @@ class Draft:
             self._keep(signal)
 
     def restore_had(self, had: tuple[HadEvent, ...]) -> None:
-        if had:
-            self.set(what="event", had=had)
+        for one in had:
+            self._told.add_had(one)
+            self.set(what="event")
 
     def _keep(self, signal: SignalRow) -> None:
         self._signals[signal.number] = signal
-        about = (signal.number, signal.signal_id, signal.name, self.place, signal.wait_id, signal.taken_at)
-        self.set(what="signal", wakes=True, inbox=(*self.standing.inbox, SignalMark(*about)))
+        mark = SignalMark(signal.number, self.place, about(signal.name), signal.wait_id, signal.taken_at)
+        self._told.add_signal(signal.signal_id, mark)
+        untaken = self.standing.untaken + (signal.taken_at is None)
+        self.set(what="signal", wakes=True, sent=signal.number, untaken=untaken)
 
     def _take(self, signal_ids: Collection[str], sequence: int) -> None:
-        inbox = tuple(
-            _replace(mark, taken_at=sequence)
-            if mark.taken_at is None and mark.signal_id in signal_ids
-            else mark
-            for mark in self.standing.inbox
-        )
-        self.set(what="record", inbox=inbox)
+        for signal_id in signal_ids:
+            number = self._told.number_of(signal_id)
+            mark = None if number is None else self._told.signal(number)
+            if mark is not None and mark.taken_at is None:
+                self._told.take(mark, sequence)
+                self.set(what="record", untaken=self.standing.untaken - 1)
 
     def _pair(self) -> None:
         """Settle open waits with the signals that they are for."""
@@ -336,24 +351,24 @@ class Draft:
         if not waits:
             return
         status = {mark.wait_id: mark.status for mark in marks}
+        wanted = Counter(signal_in(wait.topic) or "" for wait in waits)
         free = [
-            signal
-            for mark in self.standing.inbox
-            if mark.taken_at is None
-            and is_free(signal := self.signal(mark), status.get(signal.wait_id or ""))
+            mark
+            for name, many in wanted.items()
+            for mark in islice(
+                (m for m in self._told.untaken(name) if is_free(m.wait_id, status.get(m.wait_id or ""))), many
+            )
         ]
-        given = {signal.number: (signal, wait) for signal, wait in pair(free, waits, self.now)}
+        given = pair(map(self.signal, free), waits, self.now)
         if not given:
             return
-        inbox = tuple(
-            _replace(mark, wait_id=given[mark.number][1].wait_id) if mark.number in given else mark
-            for mark in self.standing.inbox
-        )
+        for signal, wait in given:
+            mark = self._told.signal(signal.number)
+            self._told.change_signal(_replace(mark, wait_id=wait.wait_id))
         settled_ones = {
-            wait.wait_id: wait.settled(SettledBy.ANSWER, signal.value, self.now)
-            for signal, wait in given.values()
+            wait.wait_id: wait.settled(SettledBy.ANSWER, signal.value, self.now) for signal, wait in given
         }
-        self.set(what="signal", inbox=inbox)
+        self.set(what="signal")
         self._set_waits(settled_ones, what="answered", wakes=True)
 
     def offer(self, event: EventRow, place: int) -> int:
@@ -375,11 +390,12 @@ class Draft:
                 if (
                     row is None
                     or not event.meets(row.topic or "")
-                    or event.had_by(row.path) in self.standing.had
+                    or self._told.has_had(event.had_by(row.path))
                 ):
                     continue
                 if row.due_at is None or row.due_at > self.now:
-                    self.set(what="event", had=(*self.standing.had, event.had_by(row.path)))
+                    self._told.add_had(event.had_by(row.path))
+                    self.set(what="event")
                     over = {row.wait_id: row.settled(SettledBy.ANSWER, event.value, self.now)}
                     self._set_waits(over, what="event", wakes=True)
                     given += 1
@@ -387,9 +403,7 @@ class Draft:
 
     def signal(self, mark: SignalMark) -> SignalRow:
         """Return the row of a signal as it stands."""
-        row = self._signals.get(mark.number) or self._read.signal(mark)
-        value = row.value if mark.taken_at is None else None
-        return _replace(row, value=value, wait_id=mark.wait_id, taken_at=mark.taken_at)
+        return as_told(self._signals.get(mark.number) or self._read.signal(mark), mark)
 
     def _row(self, mark: WaitMark) -> WaitRow:
         return self._rows.get(mark.wait_id) or self._read.wait(mark)
@@ -398,6 +412,15 @@ class Draft:
         if not self.exists or self.standing.epoch != epoch or self.row.status.is_final:
             return False
         self.set_row(what="set aside", wakes=True, lease=None, needs_repair=reason)
+        return True
+
+    def mark(self, was: str | None, mark: str | None) -> bool:
+        """Replace the mark that keeps workers from an unfinished run, if that is still `was`."""
+        if not self.exists or self.row.status.is_final or self.row.needs_repair != was:
+            return False
+        if mark is not None and self.row.stop_request is not None:
+            return False
+        self.set_row(what="marked" if mark is not None else "unmarked", wakes=True, needs_repair=mark)
         return True
 
     def fence(self, by: int) -> bool:
@@ -417,8 +440,12 @@ class Draft:
         """Return the row of a wait of this run as it stands."""
         if wait_id in self._rows:
             return self._rows[wait_id]
-        mark = next((m for m in self._waits() if m.wait_id == wait_id), None)
+        mark = next((m for m in self._waits() if m.wait_id == wait_id), None) or self._told.wait(wait_id)
         return None if mark is None else self._read.wait(mark)
+
+    def all_waits(self) -> list[WaitMark]:
+        """Return the marks of all waits of the run."""
+        return [*self._told.waits(), *self._waits()]
 
     def _waits(self) -> Sequence[WaitMark]:
         return self.standing.waits if self.exists else ()
@@ -431,9 +458,10 @@ class Draft:
         token_hash: bytes | None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
     ) -> bool:
         """Give an open wait its answer; true if this did it."""
-        wait = settled(self.wait(wait_id), by, answer, token_hash, at or self.now, details)
+        wait = settled(self.wait(wait_id), by, answer, token_hash, at or self.now, details, was)
         if wait is None:
             return False
         is_ours = wait.settled_by is by
@@ -448,14 +476,17 @@ class Draft:
             over = {row.wait_id: row.settled(SettledBy.CLOCK, None, self.now) for row in rows}
             self._set_waits(over, what="due", wakes=True)
 
-    def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+    def change_wait(
+        self, wait_id: str, change: WaitChange, was: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        """Change an open wait; says whether it did, and how it is now."""
         wait = self.wait(wait_id)
-        if wait is not None and wait.status is WaitStatus.OPEN:
-            changed = wait.changed(change)
-            if changed != wait:
-                self._set_waits({wait_id: changed}, what="wait changed")
-            return changed
-        return wait
+        new = None if wait is None else changed(wait, change, was)
+        if new is None:
+            return False, wait
+        if new != wait:
+            self._set_waits({wait_id: new}, what="wait changed")
+        return True, new
 
     def replace_waits(self, rows: dict[str, WaitRow]) -> None:
         """Give waits other rows that mean the same."""
@@ -466,7 +497,7 @@ class Draft:
         known = {mark.wait_id for mark in self.standing.waits}
         opened = []
         for wait in waits:
-            if wait.wait_id in known:
+            if wait.wait_id in known or self._told.wait(wait.wait_id) is not None:
                 raise wait_is_taken(wait.wait_id)
             known.add(wait.wait_id)
             mark = WaitMark(wait.wait_id, self.place, self._read.tick(), wait.kind, heard=self._heard(wait))
@@ -503,6 +534,10 @@ class Draft:
             self._marked(mark, rows[mark.wait_id]) if mark.wait_id in rows else mark
             for mark in self.standing.waits
         )
+        for wait_id in rows.keys() - {mark.wait_id for mark in marks}:
+            over = self._told.wait(wait_id)
+            assert over is not None
+            self._told.set_wait(self._marked(over, rows[wait_id]))
         self.set(what=what, wakes=wakes, waits=marks)
 
     def _marked(self, mark: WaitMark, row: WaitRow) -> WaitMark:
@@ -543,6 +578,7 @@ class Draft:
         )
         order = self._read.tick()
         self.what, self._rows, self._records = "erased", {}, []
+        self._told = Marks(None, self._read.page)
         self._standing = Standing(
             row=row,
             epoch=standing.epoch,
@@ -573,6 +609,7 @@ class Draft:
             keyframe = self.place
         self.what = "restored"
         self._records = list(records)
+        self._told = Marks(None, self._read.page)
         self._standing = Standing(
             row=_replace(row, lease=None, checkpoints=records[-1].sequence),
             epoch=0 if before is None else before.epoch,  # an owner may be asleep since before it was erased
@@ -613,18 +650,28 @@ class Draft:
         elif not waiting or names.waiting_due(waiting) != to_int(due):
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
-        if live != standing.live or waiting != standing.waiting:
-            self._standing = standing = _replace(standing, live=live, waiting=waiting)
+        tree, pages = self._written(standing)
+        if live != standing.live or waiting != standing.waiting or tree != standing.tree:
+            waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
+            self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)
         return Entry(
             standing=standing,
             records=tuple(self._records),
             keyframe_before=self.before.keyframe if self.before is not None else 0,
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
-            version=2 if standing.inbox or standing.had or standing.tags or standing.attributes else 1,
+            pages=pages,
+            version=2 if standing.tree is not None or standing.tags or standing.attributes else 1,
             what=self.what,
             audit=tuple(self._audit),
         )
+
+    def _written(self, standing: Standing) -> tuple[Ref | None, tuple[Page, ...]]:
+        """Return the run's tree, with the waits that are over if there is one: 0.1.0 knows of none."""
+        for mark in standing.waits if not self._told.is_empty else ():
+            if not _is_unclosed(mark):
+                self._told.set_wait(mark)
+        return self._told.written(self.place)
 
     def stale_marks(self) -> list[str]:
         """Return the names that are no longer wanted once the entry is there."""
@@ -638,6 +685,10 @@ class Draft:
         if before.waiting and before.waiting != standing.waiting:
             stale.append(before.waiting)
         return stale
+
+
+def _is_unclosed(mark: WaitMark) -> bool:
+    return mark.status is not WaitStatus.CLOSED
 
 
 def needs_driving(standing: Standing) -> bool:
@@ -659,7 +710,7 @@ def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
     row = standing.row
     if standing.gone or row.status not in _LEAVES_WAITS:
         return False, None
-    unclosed = [mark for mark in standing.waits if mark.status is not WaitStatus.CLOSED]
+    unclosed = [mark for mark in standing.waits if _is_unclosed(mark)]
     if row.status is not Status.HALTED:
         return bool(unclosed), None
     return True, min((mark.due_at for mark in unclosed if mark.due_at is not None), default=None)
@@ -670,13 +721,13 @@ def index_of(standing: Standing) -> str:
     return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
 
 
-def names_of(standing: Standing) -> list[str]:
-    """Return the names that lead to a run."""
+def names_of(standing: Standing, waits: Iterable[WaitMark]) -> list[str]:
+    """Return the names that lead to a run, which has these waits."""
     row, run = standing.row, names.quoted(standing.row.run_id)
     found = [index_of(standing), standing.live, standing.waiting]
     if row.parent_run_id is not None:
         found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
-    for mark in standing.waits:
+    for mark in waits:
         found.append(names.wait_prefix(mark.wait_id) + run)
         if mark.token:
             found.append(names.token_prefix(mark.token) + run)

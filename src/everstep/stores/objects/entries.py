@@ -13,8 +13,9 @@ from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.acts import AuditRow
 from everstep.model.commits import Attribute, Tag
 from everstep.model.removal import Tombstone
-from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
+from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
+from everstep.stores.objects.marks.tree import Page, Ref
 
 T = TypeVar("T")
 VERSION = 2
@@ -47,10 +48,10 @@ class SignalMark(msgspec.Struct, frozen=True, array_like=True):
     """A signal as the log tells of it: how it stands, and where its row is."""
 
     number: int
-    signal_id: str
-    name: str
     place: int
     """Of the entry that holds its row."""
+    about: bytes
+    """What stands for its name."""
     wait_id: str | None = None
     taken_at: int | None = None
 
@@ -74,10 +75,13 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     forked: bool = False
     """It may have forks: `children/` tells."""
     waits: tuple[WaitMark, ...] = ()
-    inbox: tuple[SignalMark, ...] = ()
-    """Its signals by their numbers, those that were taken too."""
-    had: tuple[HadEvent, ...] = ()
-    """Which events its nodes had, by their paths: none has one twice."""
+    """Those that are not closed; while there is no tree, all."""
+    sent: int = 0
+    """The number of its newest signal."""
+    untaken: int = 0
+    """How many signals were not taken."""
+    tree: Ref | None = None
+    """Where marks of its signals, of events that its nodes had, and of closed waits are found."""
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     live: str = ""
@@ -121,6 +125,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Rows of waits that this entry opened or changed."""
     signals: tuple[SignalRow, ...] = ()
     """Rows of signals that this entry brought."""
+    pages: tuple[Page, ...] = ()
+    """What this entry changed of the run's tree."""
     what: str = ""
     """What happened, in a word, for people."""
     audit: tuple[AuditRow, ...] = ()

@@ -4,7 +4,7 @@ needs, as few are pinned, removed or moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
@@ -13,6 +13,7 @@ import msgspec
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import StateCorrupted
 from everstep.model.acts import AuditRow
+from everstep.model.leases import Held, LanePause
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken
 from everstep.ports.retention import TombstoneFilter
@@ -81,10 +82,12 @@ class RunKeeping:
     ) -> Erasure:
         """Remove a run: its log says so first, then its bytes are taken out."""
         was: Standing | None = None
+        leading: list[str] = []
 
         def work(draft: Draft) -> Erasure:
-            nonlocal was
+            nonlocal was, leading
             was = draft.standing if draft.exists else None
+            leading = names_of(was, draft.all_waits()) if was is not None else []
             held = self._lines.held(self._lines.known(run_id), was) if was is not None else None
             verdict = judge_erasure(
                 is_there=was is not None,
@@ -112,7 +115,7 @@ class RunKeeping:
         verdict = self._lines.write(run_id, work)
         if verdict is Erasure.ERASED and was is not None:
             beat = names.beat_name(run_id, was.epoch)
-            self._lines.bucket.delete([*names_of(was), beat])
+            self._lines.bucket.delete([*leading, beat])
             self._records.finish(run_id)
         return verdict
 
@@ -155,17 +158,6 @@ class RunKeeping:
         if done and head is not None:
             self._lines.bucket.delete([_erased_name(head.standing)])
         return done
-
-    def pin(self, run_id: str, reason: str | None, audit: AuditRow | None = None) -> bool:
-        def work(draft: Draft) -> bool:
-            if not draft.exists:
-                return False
-            if draft.row.pinned != reason:
-                draft.set_row(what="pinned" if reason is not None else "unpinned", pinned=reason)
-            draft.tell(audit)
-            return True
-
-        return self._lines.write(run_id, work)
 
     def note(self, removal: Removal) -> None:
         data = sealed(msgspec.msgpack.encode(removal))
@@ -294,8 +286,8 @@ class RunKeeping:
 
     def _has_token(self, token: str, run_id: str) -> bool:
         for other in self._lines.runs_behind(names.token_prefix(token)):
-            standing = None if other == run_id else self._lines.fresh(other).standing
-            if standing is not None and any(mark.token == token for mark in standing.waits):
+            marks = [] if other == run_id else self._lines.marks_of_waits(self._lines.fresh(other))
+            if any(mark.token == token for mark in marks):
                 return True
         return False
 
@@ -314,3 +306,49 @@ def _chunks(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:
 
 def _erased_name(standing: Standing) -> str:
     return names.erased_name(standing.erased_order, standing.row.flow_id, standing.row.run_id)
+
+
+def pin(draft: Draft, *, reason: str | None, head: int | None) -> bool:
+    """Pin a run, or let go of it; false if it is not there, or not at this checkpoint."""
+    if not draft.exists or not draft.is_at(head):
+        return False
+    if draft.row.pinned != reason:
+        draft.set_row(what="pinned" if reason is not None else "unpinned", pinned=reason)
+    return True
+
+
+# -- what is paused: a run says so in its log, flows and groups have an object each as long as they are -----
+
+_lanes = msgspec.msgpack.Decoder(LanePause)
+
+
+def pause_lane(lines: Lines, lane: LanePause) -> bool:
+    """Pause a flow or a group."""
+    return lines.bucket.create(names.pause_name(lane.flow_id, lane.group), _bytes(lane))
+
+
+def unpause_lane(lines: Lines, flow_id: str, group: str) -> bool:
+    """Let a flow or a group go on."""
+    name = names.pause_name(flow_id, group)
+    is_there = lines.bucket.get(name) is not None
+    lines.bucket.delete([name])
+    return is_there
+
+
+def held(lines: Lines, run_ids: Collection[str]) -> Held:
+    """Say which of these runs are paused, and which flows and groups.
+
+    Of a run elsewhere what its owner last saw of the log counts: it sees the end with each put and renewal.
+    """
+    look = lines.fresh if lines.bucket.is_local else lines.known
+    runs = {}
+    for run_id in run_ids:
+        standing = look(run_id).standing
+        if standing is not None and standing.row.is_paused:
+            runs[run_id] = standing.row.needs_repair or ""
+    found = [(name, lines.bucket.get(name)) for name in lines.bucket.names(names.PAUSES)]
+    return Held(runs, tuple(read(_lanes, one.data, name) for name, one in found if one is not None))
+
+
+def _bytes(lane: LanePause) -> bytes:
+    return sealed(msgspec.msgpack.encode(lane))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +30,8 @@ from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, read, sealed
 from everstep.stores.objects.logs import Logs, RunLine
+from everstep.stores.objects.marks.marks import Marks
+from everstep.stores.objects.marks.tree import Page, Ref
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -37,6 +40,8 @@ _STEPS = 4
 """How many places are tried one by one before the log is listed."""
 _TRIES = 200
 _AT_ONCE = 16
+_PAGES = 2_000
+"""Of so many entries the pages are remembered."""
 
 
 class Lines:
@@ -47,7 +52,10 @@ class Lines:
         self.logs = logs
         self._clock = clock
         self._lines: OrderedDict[str, RunLine] = OrderedDict()
+        self._last: RunLine | None = None
         self._lock = threading.Lock()
+        self._pages: dict[tuple[str, int], tuple[Page, ...]] = {}
+        """Those of entries that were read, by run and place: what an entry holds is never changed."""
         self._flows: set[str] = set()
         self._shapes: set[str] = set()
         self._pool: ThreadPoolExecutor | None = None
@@ -82,6 +90,9 @@ class Lines:
 
     def known(self, run_id: str) -> RunLine:
         """Return what is known of a run, which may be nothing, or old."""
+        last = self._last
+        if last is not None and last.run_id == run_id:
+            return last  # most calls are about the same run as the one before
         with self._lock:
             line = self._lines.get(run_id)
             if line is None:
@@ -90,6 +101,7 @@ class Lines:
                     self._lines.popitem(last=False)
             else:
                 self._lines.move_to_end(run_id)
+            self._last = line
             return line
 
     def seen(self, run_id: str, place: int) -> RunLine | None:
@@ -194,8 +206,38 @@ class Lines:
         """Return the row of a signal as it was sent."""
         found = [row for row in self.entry(line, mark.place).signals if row.number == mark.number]
         if not found:
-            raise StateCorrupted(f"signal {mark.signal_id!r} of run {line.run_id!r} is missing.")
+            raise StateCorrupted(f"signal {mark.number} of run {line.run_id!r} is missing.")
         return found[0]
+
+    def page(self, line: RunLine, ref: Ref) -> Page:
+        """Return a page of a run's tree."""
+        key = (line.run_id, ref.place)
+        pages = self._pages.get(key)
+        if pages is None:
+            pages = self.entry(line, ref.place).pages
+            if len(self._pages) >= _PAGES:
+                self._pages.clear()
+            self._pages[key] = pages
+        if ref.number >= len(pages):
+            raise StateCorrupted(f"{self._where(names.place_name(line.run_id, ref.place))} lacks a page.")
+        return pages[ref.number]
+
+    def marks(self, line: RunLine) -> Marks:
+        """Return what is told of a run beside how it stands."""
+        standing = line.standing
+        return Marks(None if standing is None else standing.tree, partial(self.page, line))
+
+    def mark_of(self, line: RunLine, wait_id: str) -> WaitMark | None:
+        """Return the mark of a wait of a run; none if it has no such wait."""
+        for mark in line.standing.waits if line.standing is not None else ():
+            if mark.wait_id == wait_id:
+                return mark
+        return self.marks(line).wait(wait_id)
+
+    def marks_of_waits(self, line: RunLine, *, all_of_them: bool = True) -> list[WaitMark]:
+        """Return the marks of a run's waits, perhaps without some that are closed."""
+        found = [*line.standing.waits] if line.standing is not None else []
+        return [*self.marks(line).waits(), *found] if all_of_them else found
 
     # -- leases that were prolonged ----------------------------------------------------
 
@@ -364,8 +406,7 @@ class Lines:
 
     def _check_wait(self, wait_id: str, run_id: str) -> None:
         for other in self.runs_behind(names.wait_prefix(wait_id)):
-            standing = None if other == run_id else self.fresh(other).standing
-            if standing is not None and any(mark.wait_id == wait_id for mark in standing.waits):
+            if other != run_id and self.mark_of(self.fresh(other), wait_id) is not None:
                 raise wait_is_taken(wait_id)
 
     def runs_behind(self, prefix: str) -> Sequence[str]:
@@ -389,6 +430,9 @@ class LineReader:
 
     def signal(self, mark: SignalMark) -> SignalRow:
         return self._lines.signal(self._line, mark)
+
+    def page(self, ref: Ref) -> Page:
+        return self._lines.page(self._line, ref)
 
     def held(self, standing: Standing) -> Lease | None:
         return self._lines.held(self._line, standing)

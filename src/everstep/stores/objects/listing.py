@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-
-import msgspec
+from itertools import islice
 
 from everstep.errors import StateCorrupted
 from everstep.model.commits import Labels
@@ -18,9 +17,10 @@ from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.drafts import index_of, names_of
-from everstep.stores.objects.entries import Standing, WaitMark
+from everstep.stores.objects.entries import SignalMark, Standing, WaitMark
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
+from everstep.stores.objects.marks.marks import about, as_told
 
 _PAGE = 1000
 _CHUNK = 32
@@ -96,9 +96,9 @@ class RunListing:
             run = found[0].split("/")[1]
             after = f"{names.RUNS}{run}/~"
             with suppress(StateCorrupted):
-                standing = self._lines.fresh(names.unquoted(run)).standing
-                if standing is not None:
-                    bucket.mark(names_of(standing))
+                line = self._lines.fresh(names.unquoted(run))
+                if line.standing is not None:
+                    bucket.mark(names_of(line.standing, self._lines.marks_of_waits(line)))
 
     def _listed(self, look: Look, item: tuple[str, str]) -> RunLine | None:
         """Return the run that a name leads to; one that cannot be read at all with as much as the name says.
@@ -165,19 +165,18 @@ class RunListing:
         """Return the run that a wait belongs to."""
         for run_id in self._lines.runs_behind(names.wait_prefix(wait_id)):
             line = self._lines.fresh(run_id)
-            if line.standing is not None and _mark(line, wait_id) is not None:
+            if self._lines.mark_of(line, wait_id) is not None:
                 return line
         return None
 
     def wait(self, wait_id: str) -> WaitRow | None:
         line = self.line_of_wait(wait_id)
-        mark = None if line is None else _mark(line, wait_id)
+        mark = None if line is None else self._lines.mark_of(line, wait_id)
         return None if line is None or mark is None else self._lines.wait(line, mark)
 
     def had_events(self, run_id: str) -> list[HadEvent]:
         """Return which events the nodes of a run had, by their paths."""
-        standing = self._lines.fresh(run_id).standing
-        return sorted(standing.had) if standing is not None else []
+        return sorted(self._lines.marks(self._lines.fresh(run_id)).had())
 
     def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
         """Return the labels of runs that have any."""
@@ -191,27 +190,20 @@ class RunListing:
     def inbox(self, run_id: str, name: str | None, after: int, limit: int, is_taken: bool) -> list[SignalRow]:
         """Return signals of a run by their numbers."""
         line = self._lines.fresh(run_id)
-        found = [
-            mark
-            for mark in (line.standing.inbox if line.standing is not None else ())
-            if mark.number > after and name in (None, mark.name) and (mark.taken_at is not None) is is_taken
-        ]
-        return [
-            msgspec.structs.replace(
-                self._lines.signal(line, mark),
-                wait_id=mark.wait_id,
-                taken_at=mark.taken_at,
-                **({"value": None} if is_taken else {}),
-            )
-            for mark in found[:limit]
-        ]
+        marks = self._lines.marks(line)
+        found: Iterable[SignalMark]
+        if is_taken:
+            found = (mark for mark in marks.taken(after) if name is None or mark.about == about(name))
+        else:
+            found = marks.all_untaken(after) if name is None else marks.untaken(name, after)
+        return [as_told(self._lines.signal(line, mark), mark) for mark in islice(found, limit)]
 
     def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
         """Return the wait that a token belongs to."""
         token = names.short(token_hash)
         for run_id in self._lines.runs_behind(names.token_prefix(token)):
             line = self._lines.fresh(run_id)
-            for mark in line.standing.waits if line.standing is not None else ():
+            for mark in self._lines.marks_of_waits(line):
                 if mark.token == token:
                     return self._lines.wait(line, mark)
         return None
@@ -221,14 +213,14 @@ class RunListing:
         after = -1
         if wanted.after is not None:
             line = self.line_of_wait(wanted.after)
-            mark = None if line is None else _mark(line, wanted.after)
+            mark = None if line is None else self._lines.mark_of(line, wanted.after)
             if mark is None:
                 return []
             after = mark.number
         marked = [
             (mark.number, line, mark)
             for line in self._lines_with(wanted)
-            for mark in (line.standing.waits if line.standing is not None else ())
+            for mark in self._lines.marks_of_waits(line, all_of_them=not wanted.leaves_out_closed)
             if mark.number > after
             and wanted.status in (None, mark.status)
             and wanted.kind in (None, mark.kind)
@@ -287,11 +279,6 @@ def _unreadable(name: str, run_id: str, why: str) -> Standing:
         needs_repair=why,
     )
     return Standing(row=row, epoch=0, head="", order=names.order_of(name), claimed_at=1)
-
-
-def _mark(line: RunLine, wait_id: str) -> WaitMark | None:
-    assert line.standing is not None
-    return next((mark for mark in line.standing.waits if mark.wait_id == wait_id), None)
 
 
 def _is_wanted(row: WaitRow, wanted: WaitFilter) -> bool:

@@ -141,7 +141,7 @@ class BucketLogs:
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
         entry = Entry(
-            version=2 if standing.inbox or standing.had or standing.tags or standing.attributes else 1,
+            version=2 if standing.tree is not None or standing.tags or standing.attributes else 1,
             standing=standing,
             records=records,
             keyframe_before=before,

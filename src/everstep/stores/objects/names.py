@@ -316,6 +316,12 @@ def quota_name(flow_id: str) -> str:
 
 
 WORKERS = "workers/"
+PAUSES = "pauses/"
+
+
+def pause_name(flow_id: str, group: str) -> str:
+    """Return where it is kept that a flow or a group is paused."""
+    return f"{PAUSES}{quoted(flow_id)}/{quoted(group)}"
 
 
 def worker_name(worker_id: str) -> str:

@@ -60,13 +60,15 @@ class ReadableStore(ObjectStore):
             log.warning("%s", error)
         return await super().list(wanted)
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
         try:
             await self.heed()
         except StoreError as error:
             log.warning("%s", error)
-            return await super().pin(run_id, reason, audit=audit)
-        is_there = await super().pin(run_id, reason, audit=audit)
+            return await super().pin(run_id, reason, head=head, audit=audit)
+        is_there = await super().pin(run_id, reason, head=head, audit=audit)
         if is_there:
             await self._aside(lambda: self._tell_of_pin(run_id, is_pinned=reason is not None))
         return is_there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -54,7 +54,7 @@ from everstep.stores.objects.claims import Claims, ObjectsWish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
 from everstep.stores.objects.events import ObjectEvents
-from everstep.stores.objects.keeping import RunKeeping
+from everstep.stores.objects.keeping import RunKeeping, held, pause_lane, pin, unpause_lane
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import RunListing
 from everstep.stores.objects.logs import BucketLogs, Logs
@@ -63,6 +63,7 @@ from everstep.stores.objects.watch import BucketWatch
 from everstep.stores.threads import Threads
 
 if TYPE_CHECKING:
+    from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.stores.objects.audit import ObjectAudit
 else:
@@ -96,6 +97,8 @@ class ObjectStore:
         durable=True,
         single_writer=True,
         recodes=True,
+        compares=True,
+        takes_head=True,
         retains=True,
         restores=True,
         fences=True,
@@ -103,6 +106,7 @@ class ObjectStore:
         has_events=True,
         audits=True,
         has_labels=True,
+        pauses=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -180,7 +184,21 @@ class ObjectStore:
         return ObjectAudit(self.lines)
 
     async def note_audit(self, row: AuditRow) -> None:
-        await self._aside(self._audit.add, row)
+        if not row.once or row.run_id is None:
+            await self._aside(self._audit.add, row)
+            return
+        # In the log of the run, so that it comes before or after what it keeps from being done.
+        if not await self._write(row.run_id, partial(self._told_first, row)):
+            await self._aside(self._audit.add, row)
+
+    def _told_first(self, row: AuditRow, draft: Draft) -> bool:
+        if draft.exists and not self._audit.has(row):
+            draft.tell(row)
+        return draft.exists
+
+    def _was_told(self, row: AuditRow | None) -> bool:
+        """True of an act that is not to be done again, or at all, as its row is there."""
+        return row is not None and row.once and self._audit.has(row)
 
     async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         return await self._aside(self._audit.list, wanted)
@@ -246,6 +264,39 @@ class ObjectStore:
     async def _write(self, run_id: str, work: Callable[[Draft], T]) -> T:
         return await self._aside(self.lines.write, run_id, work)
 
+    async def _told_once(
+        self,
+        run_id: str,
+        work: Callable[[Draft], T],
+        done: T,
+        audit: AuditRow | None,
+        otherwise: Any = False,
+    ) -> T:
+        """Write, with a row of the audit log if it is done, and that once.
+
+        What was so already may have been asked for by this very request, whose reply was lost: then the row
+        is there.
+        """
+        left: AuditRow | None = None
+
+        def told(draft: Draft) -> T:
+            nonlocal left
+            left = None
+            if self._was_told(audit):
+                moved: T = otherwise
+                return moved
+            outcome = work(draft)
+            if outcome == done and (draft.is_changed or (audit is not None and audit.once)):
+                draft.tell(audit)
+            elif outcome == done:
+                left = audit
+            return outcome
+
+        outcome = await self._write(run_id, told)
+        if left is not None:
+            await self.note_audit(left)
+        return outcome
+
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._aside(self.renew_blocking, held, ttl)
 
@@ -290,31 +341,71 @@ class ObjectStore:
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
 
+    @property
+    def looks_every(self) -> float:
+        """Seconds between two looks at what is paused: a look elsewhere may be paid for."""
+        return 0.25 if self.bucket.is_local else 60.0 if self.capabilities.rationed else 15.0
+
+    @property
+    def tells_pauses(self) -> bool:
+        """True if the place counts its writes."""
+        return self.bucket.is_local and self.bucket.changes() is not None
+
+    async def mark(
+        self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
+    ) -> bool:
+        def work(draft: Draft) -> bool:
+            is_marked = not self._was_told(audit) and draft.mark(was, mark)
+            if is_marked:
+                draft.tell(audit)
+            return is_marked
+
+        return await self._write(run_id, work)
+
+    async def pause_lane(self, lane: LanePause, *, audit: AuditRow | None = None) -> bool:
+        return await self._noted(await self._aside(pause_lane, self.lines, lane), audit)
+
+    async def unpause_lane(self, flow_id: str, group: str, *, audit: AuditRow | None = None) -> bool:
+        return await self._noted(await self._aside(unpause_lane, self.lines, flow_id, group), audit)
+
+    async def _noted(self, is_done: bool, audit: AuditRow | None) -> bool:
+        if audit is not None and is_done:
+            await self.note_audit(audit)  # of no one run, so it rides in no log
+        return is_done
+
+    async def held(self, run_ids: Collection[str]) -> Held:
+        return await self._aside(held, self.lines, run_ids)
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        return held(self.lines, run_ids)
+
     async def fence(self, run_id: str, by: int) -> bool:
         return await self._write(run_id, lambda draft: draft.fence(by))
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
         def work(draft: Draft) -> bool:
-            is_asked = draft.request_stop(wanted, note or b"")
-            if is_asked:
-                draft.tell(audit)
-            return is_asked
+            return draft.request_stop(wanted, note or b"", head)
 
-        return await self._write(run_id, work)
+        return await self._told_once(run_id, work, True, audit)
 
     async def stop_note(self, run_id: str) -> bytes | None:
         standing = await self._aside(lambda: self.lines.fresh(run_id).standing)
         return standing.stop_note or None if standing is not None and standing.row.stop_request else None
 
     async def ack(self, run_id: str, *, audit: AuditRow | None = None) -> None:
-        def work(draft: Draft) -> None:
+        def work(draft: Draft) -> bool:
             draft.ack()
-            if draft.exists:
-                draft.tell(audit)
+            return draft.exists
 
-        await self._write(run_id, work)
+        await self._told_once(run_id, work, True, audit)
 
     # -- workers -----------------------------------------------------------------
 
@@ -375,8 +466,10 @@ class ObjectStore:
     async def forget(self, run_ids: Sequence[str]) -> int:
         return await self._aside(self.keeping.forget, run_ids)
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
-        return await self._aside(self.keeping.pin, run_id, reason, audit)
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
+        return await self._told_once(run_id, partial(pin, reason=reason, head=head), True, audit)
 
     async def note(self, removal: Removal) -> None:
         await self._aside(self.keeping.note, removal)
@@ -433,10 +526,11 @@ class ObjectStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         def work(draft: Draft) -> Settled:
-            is_ours = draft.settle(wait_id, by, answer, token_hash, at, details)
+            is_ours = draft.settle(wait_id, by, answer, token_hash, at, details, was)
             if is_ours:
                 draft.tell(audit)
             return is_ours, draft.wait(wait_id)
@@ -445,13 +539,13 @@ class ObjectStore:
         return await self._aside(self._write_wait, wait_id, work, missing)
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
         def work(draft: Draft) -> WaitRow | None:
-            changed = draft.change_wait(wait_id, change)
-            if changed is not None and changed.status is WaitStatus.OPEN:
+            is_done, now = draft.change_wait(wait_id, change, was)
+            if is_done:
                 draft.tell(audit)
-            return changed
+            return now
 
         return await self._aside(lambda: self._write_wait(wait_id, work, None))
 
@@ -491,15 +585,13 @@ class ObjectStore:
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
         def work(draft: Draft) -> Tagging:
-            tagged = draft.tag(add, remove, most)
-            if tagged is Tagging.TAGGED:
-                draft.tell(audit)
-            return tagged
+            return draft.tag(add, remove, most, head)
 
-        return await self._write(run_id, work)
+        return await self._told_once(run_id, work, Tagging.TAGGED, audit, Tagging.MOVED)
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
         return await self._write(run_id, lambda draft: draft.recode_signals(signals))

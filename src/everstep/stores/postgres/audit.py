@@ -15,6 +15,19 @@ def add_audit(db: Connection, sql: dict[str, str], row: AuditRow, now: int | Non
     db.execute(sql["add_audit"], given)
 
 
+def was_told(db: Connection, sql: dict[str, str], row: AuditRow) -> bool:
+    """True if a row of this id is there; in a transaction. None comes until that is over."""
+    db.execute(sql["lock_audit"], (row.audit_id,))
+    return bool(rows(db, sql["has_audit"], (row.audit_id,)))
+
+
+def add_first(db: Connection, sql: dict[str, str], row: AuditRow, now: int | None) -> None:
+    """Keep a row by itself, before or after what asks `was_told` of it, and not in the midst."""
+    with db.transaction():
+        db.execute(sql["lock_audit"], (row.audit_id,))
+        add_audit(db, sql, row, now)
+
+
 def list_audit(db: Connection, sql: dict[str, str], wanted: AuditFilter) -> list[AuditRow]:
     """Return the rows that match, by their numbers."""
     of_run = "" if wanted.run_id is None else "_of_run"

@@ -10,6 +10,10 @@ from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.schema import unfinished
 
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0) FROM pg_class "
+    "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = $1 AND relkind = 'r'"
+)
 _MANY = 0.8
 """The part of the server's connections that may be in use before it is worth a word."""
 
@@ -24,7 +28,13 @@ def look_at(db: Connection, sql: dict[str, str], at: PostgresAddress) -> Health:
         _about_pooler(db),
         *_about_schema(db, at),
     ]
-    return Health(server=f"PostgreSQL {version.split()[0]}", now=to_time(now), findings=tuple(findings))
+    size = rows(db, _SIZE, (at.schema,))[0][0]
+    return Health(
+        server=f"PostgreSQL {version.split()[0]}",
+        now=to_time(now),
+        findings=tuple(findings),
+        size_bytes=int(size),
+    )
 
 
 def _about_schema(db: Connection, at: PostgresAddress) -> Iterator[Finding]:

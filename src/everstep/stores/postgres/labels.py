@@ -9,6 +9,7 @@ from typing import Any
 from everstep.engine.query.labels import tagged
 from everstep.errors import StateCorrupted
 from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
+from everstep.model.enums import Status
 from everstep.ports.labels import Search, SearchPage
 from everstep.ports.store import RunFilter
 from everstep.stores.label_search import LabelSearch, tally
@@ -40,7 +41,7 @@ class PostgresLabels:
             wanted = tagged(there, add, remove, most)
             if wanted is None:
                 return Tagging.FULL
-            gone = {tag.name for tag in there} - {tag.name for tag in wanted}
+            gone = {tag.name for tag in set(there) - set(wanted)}  # taken away, or with another value now
             if gone:
                 db.execute(self._sql["drop_tags"], (key, sorted(gone)))
             if new := sorted(set(wanted) - set(there), key=lambda tag: tag.name):
@@ -74,7 +75,9 @@ class PostgresLabels:
         def ask(query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
             return rows(db, *_numbered(query, values))
 
-        page = LabelSearch(self._sql, ask, run_row, _way, text).search(wanted, by)
+        with db.transaction():
+            db.execute(self._sql["look_up"])
+            page = LabelSearch(self._sql, ask, run_row, _way, text).search(wanted, by)
         following = None if page.following is None else read_text(page.following)
         return SearchPage(page.rows, page.looked_at, following)
 
@@ -84,20 +87,22 @@ class PostgresLabels:
 
 
 def _way(wanted: RunFilter) -> tuple[str, str]:
-    """Return what a listing asks for: the server chooses the index."""
-    conditions = [
-        condition
-        for is_wanted, condition in (
-            (wanted.run_id is not None, "run_id = :id"),
-            (wanted.parent_run_id is not None, "parent_run_id = :parent"),
-            (wanted.needs_repair, "needs_repair IS NOT NULL"),
-            (wanted.pinned, "pinned IS NOT NULL"),
-            (wanted.status is not None, "status = :status"),
-            (wanted.flow_id is not None, "flow_id = :flow"),
-        )
-        if is_wanted
-    ]
-    return "", " AND ".join(conditions) or "TRUE"
+    """Return by what runs are sorted before their keys, and what leads to the fewest of them.
+
+    No run but those of a flow, or a status, is between it and itself. Said like this only the index that has
+    them together can sort them; else the server may look for them among all runs, as if they lay everywhere.
+    """
+    if wanted.run_id is not None:
+        return "", "run_id = :id"
+    if wanted.parent_run_id is not None:
+        return "", "parent_run_id = :parent"
+    if wanted.marked or wanted.pinned:
+        return "", "needs_repair IS NOT NULL" if wanted.marked else "pinned IS NOT NULL"
+    if wanted.status not in (None, Status.COMPLETED):
+        return "status DESC, ", "(status, run_key) < (:status, :before) AND status >= :status"
+    if wanted.flow_id is not None:
+        return "flow_id DESC, ", "(flow_id, run_key) < (:flow, :before) AND flow_id >= :flow"
+    return "", "TRUE"
 
 
 def _numbered(query: str, values: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:

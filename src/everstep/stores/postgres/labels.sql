@@ -2,8 +2,8 @@
 SELECT name, value FROM {schema}.tags WHERE run_key = $1 ORDER BY name;
 
 -- name: set_tags
-INSERT INTO {schema}.tags (run_key, name, value) SELECT $1, * FROM unnest($2::text[], $3::text[])
-ON CONFLICT (run_key, name) DO UPDATE SET value = excluded.value;
+-- The run is locked, and has none of these names: what had another value was dropped.
+INSERT INTO {schema}.tags (run_key, name, value) SELECT $1, * FROM unnest($2::text[], $3::text[]);
 
 -- name: drop_tags
 DELETE FROM {schema}.tags WHERE run_key = $1 AND name = ANY ($2);
@@ -12,11 +12,17 @@ DELETE FROM {schema}.tags WHERE run_key = $1 AND name = ANY ($2);
 SELECT run_key FROM {schema}.runs WHERE run_id = $1 FOR NO KEY UPDATE;
 
 -- name: labels
-SELECT run_id, name, NULL, value, NULL FROM {schema}.runs JOIN {schema}.tags USING (run_key) WHERE run_id = ANY ($1)
+WITH asked AS MATERIALIZED (SELECT run_key, run_id FROM {schema}.runs WHERE run_id = ANY ($1))
+SELECT run_id, name, NULL, value, NULL FROM asked JOIN {schema}.tags USING (run_key)
 UNION ALL
-SELECT run_id, name, kind, text_value, number_value
-FROM {schema}.runs JOIN {schema}.attributes USING (run_key) WHERE run_id = ANY ($1)
+SELECT run_id, name, kind, text_value, number_value FROM asked JOIN {schema}.attributes USING (run_key)
 ORDER BY 1, 2;
+
+-- name: look_up
+-- Until the end of the transaction. A search reads few rows, wherever they lie: what the server believes of how they are
+-- spread leads it through whole tables.
+SELECT set_config('enable_seqscan', 'off', true), set_config('random_page_cost', '1', true),
+       set_config('max_parallel_workers_per_gather', '0', true);
 
 -- name: key_before
 -- A listing may go on from a run that was erased meanwhile.
@@ -33,19 +39,20 @@ SELECT value FROM {schema}.tags WHERE name = :name AND value = '' LIMIT 1;
 SELECT min(value) FROM {schema}.tags WHERE name = :name AND value > :last;
 
 -- name: count_tags
-SELECT count(*) FROM (SELECT FROM {schema}.tags WHERE name = :name LIMIT :most) AS a_few;
+SELECT count(*) FROM (SELECT FROM {schema}.tags WHERE name = :name ORDER BY value LIMIT :most) AS a_few;
 
 -- name: count_texts
 SELECT count(*) FROM (SELECT FROM {schema}.attributes
-                      WHERE name = :name AND text_value IS NOT NULL LIMIT :most) AS a_few;
+                      WHERE name = :name AND text_value IS NOT NULL ORDER BY text_value LIMIT :most) AS a_few;
 
 -- name: count_numbers
 SELECT count(*) FROM (SELECT FROM {schema}.attributes
-                      WHERE name = :name AND number_value BETWEEN :low AND :high LIMIT :most) AS a_few;
+                      WHERE name = :name AND number_value BETWEEN :low AND :high
+                      ORDER BY number_value LIMIT :most) AS a_few;
 
 -- name: with_tag
 -- Each of these leads to runs of which a label is wanted; {k} tells several values apart.
-(SELECT run_key FROM {schema}.tags WHERE name = :name AND run_key < :before ORDER BY run_key DESC LIMIT :most)
+(SELECT run_key FROM {schema}.tags WHERE name = :name AND run_key < :before)
 
 -- name: with_tag_value
 (SELECT run_key FROM {schema}.tags WHERE name = :name AND value = :text{k} AND run_key < :before
@@ -68,7 +75,7 @@ SELECT count(*) FROM (SELECT FROM {schema}.attributes
 
 -- name: newest
 -- The runs of a listing, one after the other.
-SELECT run_key FROM {schema}.runs WHERE {condition} AND run_key < :before
+(SELECT run_key FROM {schema}.runs WHERE {condition} AND run_key < :before ORDER BY {way}run_key DESC LIMIT :most)
 
 -- name: found
 WITH found (key) AS MATERIALIZED (
@@ -77,9 +84,11 @@ SELECT {run}
 FROM found CROSS JOIN LATERAL (SELECT * FROM {schema}.runs WHERE runs.run_key = found.key LIMIT 1) AS runs
 WHERE created_at BETWEEN :since AND :until AND (:flow::text IS NULL OR flow_id = :flow)
   AND (:id::text IS NULL OR run_id = :id) AND (:status::text IS NULL OR status = :status)
-  AND (:parent::text IS NULL OR parent_run_id = :parent) AND (NOT :damaged OR needs_repair IS NOT NULL)
+  AND (:parent::text IS NULL OR parent_run_id = :parent)
+  AND CASE :marked WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT left(needs_repair, 14) = 'paused: since '
+      ELSE left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND (NOT :pinned OR pinned IS NOT NULL) AND {fits}
-ORDER BY runs.run_key DESC LIMIT :limit;
+ORDER BY found.key DESC LIMIT :limit;
 
 -- name: looked_at
 WITH found (key) AS MATERIALIZED (

@@ -42,6 +42,9 @@ INSERT INTO {schema}.taken_events (run_key, path, name, event_id) VALUES ($1, $2
 INSERT INTO {schema}.inbox (run_key, signal_id, name, value, sent_at, number, wait_id, taken_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: restore_inbox_size
+SELECT {schema}.resize_9($1, $2);
+
 -- name: lock_event
 -- Taken alone: an opener of a wait for this event has committed, or sees the event.
 SELECT pg_advisory_xact_lock($1, hashtext($2));
@@ -71,12 +74,12 @@ SELECT min(topic) FROM {schema}.waits WHERE topic IS NOT NULL AND status = 'open
 SELECT {schema}.settle_event_9($1::text[], $2, $3, $4, $5, $6, $7);
 
 -- name: records
+-- These and `tails` come in any order, as what is joined last decides it; the client sorts.
 SELECT asked.place, sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS asked (run_id, first, last, place)
 JOIN {schema}.runs USING (run_id), LATERAL (
     SELECT * FROM {schema}.checkpoints AS c
-    WHERE c.run_key = runs.run_key AND c.sequence >= asked.first AND c.sequence <= asked.last
-    ORDER BY c.sequence) AS own;
+    WHERE c.run_key = runs.run_key AND c.sequence >= asked.first AND c.sequence <= asked.last OFFSET 0) AS own;
 
 -- name: tail
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
@@ -95,7 +98,7 @@ JOIN {schema}.runs USING (run_id), LATERAL (
     WHERE c.run_key = runs.run_key
       AND c.sequence >= coalesce((SELECT max(newest.sequence) FROM {schema}.checkpoints AS newest
                                   WHERE newest.run_key = runs.run_key AND newest.keyframe), 0)
-    ORDER BY c.sequence) AS own;
+    OFFSET 0) AS own;
 
 -- name: trimmable
 SELECT coalesce((SELECT keyframe FROM {schema}.checkpoints WHERE run_key = $1 AND sequence = $3), false),
@@ -161,16 +164,17 @@ SELECT {run} FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
   AND ($4::text IS NULL OR run_key < coalesce((SELECT run_key FROM {schema}.runs WHERE run_id = $4),
                                               (SELECT run_key FROM {schema}.tombstones WHERE run_id = $4)))
-  AND ($6::text IS NULL OR parent_run_id = $6) AND (NOT $7 OR needs_repair IS NOT NULL)
-  AND (NOT $8 OR pinned IS NOT NULL)
+  AND ($6::text IS NULL OR parent_run_id = $6) AND (NOT $8 OR pinned IS NOT NULL)
+  AND CASE $7::int WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT left(needs_repair, 14) = 'paused: since '
+      ELSE left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') END
 ORDER BY run_key DESC LIMIT $5;
 
 -- name: claim
--- Only if the lease is still the one that was judged.
+-- Only if the lease is still the one that was judged. A run that is paused stays so.
 WITH done AS (
     UPDATE {schema}.runs
     SET epoch = $2, owner = $3, expires_at = $4, process = $5, takeovers = $6, claimed_sequence = $7,
-        needs_repair = NULL
+        needs_repair = CASE WHEN left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') THEN needs_repair END
     WHERE run_key = $1 AND epoch = $8 AND owner IS NOT DISTINCT FROM $9 AND expires_at IS NOT DISTINCT FROM $10
     RETURNING run_key
 )
@@ -198,9 +202,10 @@ WITH done AS (
 SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
 
 -- name: request_stop
--- The columns have the names by which earlier releases know them.
+-- The columns have the names by which earlier releases know them. A run that is paused is so no longer: workers end it.
 WITH done AS (
-    UPDATE {schema}.runs SET signal = $2, signal_note = $4::bytea
+    UPDATE {schema}.runs SET signal = $2, signal_note = $4::bytea,
+        needs_repair = CASE WHEN NOT left(needs_repair, 14) = 'paused: since ' THEN needs_repair END
     WHERE run_id = $1 AND status IN ('running', 'halted') RETURNING run_key
 )
 SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
@@ -551,7 +556,8 @@ SELECT batch.run_id, batch.epoch, batch.last, batch.count, batch.body
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS wanted (run_id, epoch, last), LATERAL (
     SELECT l.* FROM {schema}.live AS l
     WHERE l.run_id = wanted.run_id AND (l.epoch, l.last) > (wanted.epoch, wanted.last)
-    ORDER BY l.epoch, l.last LIMIT $4::bigint) AS batch;
+    ORDER BY l.epoch, l.last LIMIT $4::bigint) AS batch
+ORDER BY batch.run_id, batch.epoch, batch.last;
 
 -- name: live_trim
 DELETE FROM {schema}.live USING (
@@ -595,6 +601,12 @@ WHERE run_id = $1 AND ($2::text IS NULL OR path = $2) ORDER BY path, visit, epoc
 
 -- name: add_audit
 SELECT {schema}.audit_9($1, $2, $3, $4, $5, $6);
+
+-- name: lock_audit
+SELECT pg_advisory_xact_lock(hashtextextended($1, 0));
+
+-- name: has_audit
+SELECT 1 FROM {schema}.audit WHERE audit_id = $1;
 
 -- name: audit_newest
 SELECT number, audit_id, at, act, actor, run_id, details FROM {schema}.audit

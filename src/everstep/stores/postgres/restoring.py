@@ -50,6 +50,9 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
             db.execute(sql["restore_waits"], (text(run.row.run_id), waits_text(run.waits)))
         for signal in run.inbox:
             db.execute(sql["restore_signal"], (inserted[0][0], *signal_values(signal)))
+        if run.inbox:
+            untaken = sum(signal.taken_at is None for signal in run.inbox)
+            db.execute(sql["restore_inbox_size"], (inserted[0][0], untaken))
         for had in run.had:
             db.execute(sql["restore_had"], (inserted[0][0], *map(text, had)))
         if run.labels != NO_LABELS:

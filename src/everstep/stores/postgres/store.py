@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -24,7 +25,6 @@ from everstep.model.waits import (
     SignalRow,
     WaitChange,
     WaitRow,
-    WaitStatus,
 )
 from everstep.on_demand import on_demand
 from everstep.ports.events import EventRow
@@ -77,17 +77,22 @@ from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
+    from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.labels import Search, SearchPage
     from everstep.ports.live import LiveRing
-    from everstep.stores.postgres.audit import add_audit, list_audit
+    from everstep.stores.postgres.audit import add_audit, add_first, list_audit, was_told
     from everstep.stores.postgres.labels import PostgresLabels
     from everstep.stores.postgres.live import PostgresRing
+    from everstep.stores.postgres.pausing import PostgresPauses
 else:
     add_audit = on_demand("everstep.stores.postgres.audit:add_audit")
+    add_first = on_demand("everstep.stores.postgres.audit:add_first")
+    was_told = on_demand("everstep.stores.postgres.audit:was_told")
     list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
     PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
+    PostgresPauses = on_demand("everstep.stores.postgres.pausing:PostgresPauses")
 
 T = TypeVar("T")
 Hashes = list[str]
@@ -101,6 +106,7 @@ MOST_AT_ONCE = 2000
 """Waits that are settled in one transaction."""
 LAST = 2**62
 """Behind every sequence."""
+_sequence = attrgetter("sequence")
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
@@ -112,6 +118,8 @@ class PostgresStore:
         single_writer=True,
         remote=True,
         recodes=True,
+        compares=True,
+        takes_head=True,
         retains=True,
         restores=True,
         fences=True,
@@ -120,8 +128,11 @@ class PostgresStore:
         has_events=True,
         audits=True,
         has_labels=True,
+        pauses=True,
         searches=True,
     )
+    looks_every = 0.5
+    tells_pauses = True
 
     def __init__(self, at: PostgresAddress, clock: Clock, *, create: bool = True) -> None:
         self._at = at
@@ -172,14 +183,21 @@ class PostgresStore:
         is_done: Callable[[T], object] = bool,
         *,
         repeats: bool = True,
+        otherwise: Any = False,
     ) -> T:
-        """Do some work, and keep who did it in the same transaction unless there was nothing to do."""
+        """Do some work, and keep who did it in the same transaction unless there was nothing to do.
+
+        What is to be done once is not if its row is there; that is said by `otherwise`.
+        """
         if audit is None:
             return await self._aside(work, repeats=repeats)
         row, now = audit, self._now()
 
         def both(db: Connection) -> T:
             with db.transaction():
+                if row.once and was_told(db, self._sql, row):
+                    told: T = otherwise
+                    return told
                 done = work(db)
                 if is_done(done):
                     add_audit(db, self._sql, row, now)
@@ -189,7 +207,8 @@ class PostgresStore:
 
     async def note_audit(self, row: AuditRow) -> None:
         now = self._now()
-        await self._aside(lambda db: add_audit(db, self._sql, row, now))
+        add = partial(add_first if row.once else add_audit, sql=self._sql, row=row, now=now)
+        await self._aside(lambda db: add(db))
 
     async def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         found: list[AuditRow] = await self._aside(lambda db: list_audit(db, self._sql, wanted))
@@ -251,7 +270,7 @@ class PostgresStore:
         found: dict[Range, list[StoredRecord]] = {one: [] for one in asked}
         for place, *record in await self._rows("records", *map(list, zip(*asked, strict=True))):
             found[asked[place - 1]].append(stored(*record))
-        return found
+        return _in_order(found)
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
         if at is None:
@@ -263,7 +282,7 @@ class PostgresStore:
         tails: dict[str, list[StoredRecord]] = {run_id: [] for run_id in run_ids}
         for run_id, *record in await self._rows("tails", array(run_ids)):
             tails[run_id].append(stored(*record))
-        return tails
+        return _in_order(tails)
 
     async def trim(self, run_id: str, *, before: int) -> int:
         return await self._aside(lambda db: self._trim(db, run_id, before))
@@ -409,6 +428,27 @@ class PostgresStore:
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
 
+    @cached_property
+    def _pauses(self) -> PostgresPauses:
+        return PostgresPauses(self._at, self._channel)
+
+    async def mark(
+        self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
+    ) -> bool:
+        return await self._acted(audit, lambda db: self._pauses.mark(db, run_id, was, mark))
+
+    async def pause_lane(self, lane: LanePause, *, audit: AuditRow | None = None) -> bool:
+        return await self._acted(audit, lambda db: self._pauses.pause(db, lane))
+
+    async def unpause_lane(self, flow_id: str, group: str, *, audit: AuditRow | None = None) -> bool:
+        return await self._acted(audit, lambda db: self._pauses.unpause(db, flow_id, group))
+
+    async def held(self, run_ids: Collection[str]) -> Held:
+        return await self._aside(lambda db: self._pauses.held(db, run_ids))
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        return self._renewals.use(lambda db: self._pauses.held(db, run_ids))
+
     async def fence(self, run_id: str, by: int) -> bool:
         return bool(await self._rows("fence", text(run_id), by))
 
@@ -453,10 +493,33 @@ class PostgresStore:
         return await self._aside(introduce)
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
         given = (text(run_id), wanted.value, self._channel, note)
-        return bool(await self._acted(audit, lambda db: rows(db, self._sql["request_stop"], given)))
+        ask = self._only_at(run_id, head, lambda db: bool(rows(db, self._sql["request_stop"], given)), False)
+        return await self._acted(audit, ask)
+
+    def _only_at(
+        self, run_id: str, head: int | None, work: Callable[[Connection], T], refused: T
+    ) -> Callable[[Connection], T]:
+        """Return work that is not done to a run whose newest record has another sequence."""
+        if head is None:
+            return work
+
+        def ask(db: Connection) -> T:
+            with db.transaction():
+                # Locked first, and read by the next statement: what others wrote until then is seen.
+                rows(db, self._sql["lock_to_erase"], ([text(run_id)],))
+                found = rows(db, self._sql["run"], (text(run_id),))
+                return refused if found and run_row(found[0]).checkpoints != head else work(db)
+
+        return ask
 
     async def stop_note(self, run_id: str) -> bytes | None:
         found = await self._rows("stop_note", text(run_id))
@@ -480,12 +543,15 @@ class PostgresStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         now = self._now() if at is None else to_int(at)
         given = (wait_id, by, answer, token_hash, now, details)
 
         def settle(db: Connection) -> tuple[bool, WaitRow | None]:
+            if was is not None:
+                return self._waits.settle_if(db, was, *given)
             return self._waits.settle(db, *given)
 
         # If the reply were lost, a second try would say that another answer had come first.
@@ -536,10 +602,14 @@ class PostgresStore:
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
         ask = partial(self._labels.tag, run_id=run_id, add=add, remove=remove, most=most)
-        return await self._acted(audit, ask, lambda tagged: tagged is Tagging.TAGGED)
+        asked = self._only_at(run_id, head, ask, Tagging.MOVED)
+        return await self._acted(
+            audit, asked, lambda tagged: tagged is Tagging.TAGGED, otherwise=Tagging.MOVED
+        )
 
     async def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         return await self._aside(lambda db: self._labels.search(db, wanted, by))
@@ -571,13 +641,12 @@ class PostgresStore:
         return await self._aside(lambda db: self._waits.fire(db, run_id, now))
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
-        return await self._acted(
-            audit,
-            lambda db: self._waits.change(db, wait_id, change),
-            lambda row: row is not None and row.status is WaitStatus.OPEN,
+        _, now = await self._acted(
+            audit, lambda db: self._waits.change(db, wait_id, change, was), lambda changed: changed[0]
         )
+        return now
 
     async def now(self) -> datetime | None:
         return to_time((await self._rows("now"))[0][0])
@@ -587,6 +656,9 @@ class PostgresStore:
 
     def changes(self) -> int:
         return self._watch.count()
+
+    async def written(self) -> int:
+        return int((await self._rows("written"))[0][0])
 
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._watch.on_change(wake)
@@ -664,9 +736,12 @@ class PostgresStore:
     async def forget(self, run_ids: Sequence[str]) -> int:
         return len(await self._rows("forget", [text(run_id) for run_id in run_ids]))
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
         given = (text(run_id), some_text(reason))
-        return bool(await self._acted(audit, lambda db: rows(db, self._sql["pin"], given)))
+        ask = self._only_at(run_id, head, lambda db: bool(rows(db, self._sql["pin"], given)), False)
+        return await self._acted(audit, ask)
 
     async def note(self, removal: Removal) -> None:
         said = msgspec.json.encode(removal)
@@ -694,7 +769,7 @@ class PostgresStore:
             some_text(wanted.before),
             wanted.limit,
             some_text(wanted.parent_run_id),
-            wanted.needs_repair,
+            wanted.marked,
             wanted.pinned,
         )
         return [run_row(row) for row in found]
@@ -716,6 +791,13 @@ class PostgresStore:
 def _makes_due(commit: Commit) -> bool:
     """True if the run is due, now or at a time it names."""
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)
+
+
+def _in_order(found: dict[T, list[StoredRecord]]) -> dict[T, list[StoredRecord]]:
+    """Return the records of runs, those of each one after the other: the server gives them in any order."""
+    for records in found.values():
+        records.sort(key=_sequence)
+    return found
 
 
 class ToErase(msgspec.Struct, frozen=True, eq=False):

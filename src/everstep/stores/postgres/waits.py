@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from everstep.engine.settling import changed
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.stores.columns import to_int
@@ -51,14 +52,25 @@ class PostgresWaits:
             _, found = at_once(db, [(self._sql["settle_due"], (text(run_id), now)), settled])
         return [wait_row(row) for row in found]
 
-    def change(self, db: Connection, wait_id: str, change: WaitChange) -> WaitRow | None:
-        """Change an open wait and return it as it is now."""
+    def settle_if(self, db: Connection, was: bytes, wait_id: str, *given: Any) -> tuple[bool, WaitRow | None]:
+        """Give an open wait its answer if its details are still these; returns what `settle` does."""
+        with db.transaction():
+            rows(db, self._sql["lock_run_of_wait"], (text(wait_id),))
+            wait = self.get(db, wait_id)
+            if wait is None or wait.details != was:
+                return False, wait
+            return self.settle(db, wait_id, *given)
+
+    def change(
+        self, db: Connection, wait_id: str, change: WaitChange, was: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        """Change an open wait; says whether it did, and how it is now."""
         with db.transaction():
             run = rows(db, self._sql["lock_run_of_wait"], (text(wait_id),))
             old = self.get(db, wait_id)
-            if old is None or old.status is not WaitStatus.OPEN:
-                return old
-            new = old.changed(change)
+            new = None if old is None else changed(old, change, was)
+            if new is None:
+                return False, old
             db.execute(
                 self._sql["change_wait"],
                 (
@@ -75,7 +87,7 @@ class PostgresWaits:
                     self._channel,
                 ),
             )
-            return self.get(db, wait_id)
+            return True, self.get(db, wait_id)
 
     def list(self, db: Connection, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""

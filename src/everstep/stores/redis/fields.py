@@ -97,10 +97,11 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     )
 
 
-def audit_fields(row: AuditRow) -> tuple[str, str, str]:
+def audit_fields(row: AuditRow) -> tuple[str, ...]:
     """Return a row of the audit log as a script takes it."""
     told = (row.audit_id, row.act, row.by, row.run_id, row.details().decode())
-    return row.audit_id, row.run_id or "", msgspec.json.encode(told).decode()
+    kept = (row.audit_id, row.run_id or "", msgspec.json.encode(told).decode())
+    return (*kept, "once") if row.once else kept
 
 
 def audit_told(row: AuditRow | None) -> tuple[bytes, ...]:
@@ -253,7 +254,8 @@ def quota_text(quotas: Mapping[str, Quota]) -> bytes:
     """Return quotas as the script that gives leases reads them; nothing for none."""
     told = {
         flow_id: {
-            name: most for name in ("running", "per_group") if (most := getattr(quota, name)) is not None
+            **{name: most for name in ("running", "per_group") if (most := getattr(quota, name)) is not None},
+            **({"paused": dict.fromkeys(quota.paused, 1)} if quota.paused else {}),
         }
         for flow_id, quota in quotas.items()
     }

@@ -23,7 +23,9 @@ _TELLING = (
 )
 _PARTS = {
     **{name: ["auditing", "opening"] for name in ("put", "restore")},
-    **{name: ["auditing"] for name in _TELLING},
+    **{name: ["auditing"] for name in (*_TELLING, "pause_lane")},
+    **{name: ["marks"] for name in ("claim", "held", "list", "set_aside")},
+    **{name: ["auditing", "marks"] for name in ("mark", "request_stop")},
 }
 """What a script begins with besides the prelude."""
 

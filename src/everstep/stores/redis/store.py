@@ -85,11 +85,15 @@ from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
+    from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.live import LiveRing
     from everstep.stores.redis.live import RedisRing
+    from everstep.stores.redis.pausing import lane_bytes, read_held
 else:
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
+    lane_bytes = on_demand("everstep.stores.redis.pausing:lane_bytes")
+    read_held = on_demand("everstep.stores.redis.pausing:read_held")
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
@@ -121,6 +125,8 @@ class RedisStore:
         single_writer=True,
         remote=True,
         recodes=True,
+        compares=True,
+        takes_head=True,
         retains=True,
         restores=True,
         fences=True,
@@ -129,7 +135,10 @@ class RedisStore:
         has_events=True,
         audits=True,
         has_labels=True,
+        pauses=True,
     )
+    looks_every = 0.5
+    tells_pauses = True
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
         self._links = links
@@ -291,7 +300,7 @@ class RedisStore:
                 if is_free(fields, moment(now)) and is_known(fields, flows):
                     row = run_row(run_id, fields)
                     lease = decide(row, fields, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
-                    judged.append((row.changed(lease=lease, needs_repair=None), lease))
+                    judged.append((row.changed(lease=lease, needs_repair=row.kept_mark), lease))
                     told += lease_arguments(fields, lease)
             given = await self._aside("claim", 1, quota_text(quotas), *told)
             lanes = dict(wanted)
@@ -326,6 +335,25 @@ class RedisStore:
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return bool(await self._aside("set_aside", run_id, epoch, reason))
 
+    async def mark(
+        self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
+    ) -> bool:
+        told: Sequence[Argument] = (marked(was), marked(mark), *audit_told(audit))
+        return bool(await self._aside("mark", run_id, *told))
+
+    async def pause_lane(self, lane: LanePause, *, audit: AuditRow | None = None) -> bool:
+        told: Sequence[Argument] = (lane.flow_id, lane.group, lane_bytes(lane), *audit_told(audit))
+        return bool(await self._aside("pause_lane", *told))
+
+    async def unpause_lane(self, flow_id: str, group: str, *, audit: AuditRow | None = None) -> bool:
+        return bool(await self._aside("pause_lane", flow_id, group, b"", *audit_told(audit)))
+
+    async def held(self, run_ids: Collection[str]) -> Held:
+        return await self._on_thread(partial(self.held_blocking, run_ids))
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        return read_held(*self._call("held", *run_ids))
+
     async def fence(self, run_id: str, by: int) -> bool:
         return bool(await self._aside("fence", run_id, by, once=True))
 
@@ -358,10 +386,16 @@ class RedisStore:
         return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
-        told: Sequence[Argument] = (wanted.value, note or b"", *audit_told(audit))
-        return bool(await self._aside("request_stop", run_id, *told))
+        told: Sequence[Argument] = (wanted.value, note or b"", "" if head is None else head)
+        return bool(await self._aside("request_stop", run_id, *told, *audit_told(audit)))
 
     async def note_audit(self, row: AuditRow) -> None:
         await self._aside("note_audit", *audit_told(row))
@@ -431,10 +465,12 @@ class RedisStore:
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
         [told_by] = audit_told(audit) or (b"",)
-        told: list[Argument] = [run_id, most, told_by, len(add), *tag_fields(add), *remove]
+        at = "" if head is None else head
+        told: list[Argument] = [run_id, most, told_by, at, len(add), *tag_fields(add), *remove]
         return Tagging((await self._aside("tag", *told)).decode())
 
     async def recode_signals(self, run_id: str, signals: Sequence[RecodedSignal]) -> int:
@@ -476,8 +512,12 @@ class RedisStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
+        told = audit_told(audit)
+        if was is not None:
+            told = (*(told or (b"",)), marked(was))
         # Called once: if the reply were lost, a second call would say that another answer had come first.
         done, flat = await self._aside(
             "settle",
@@ -487,7 +527,7 @@ class RedisStore:
             marked(token_hash),
             "" if at is None else micros(at),
             marked(details),
-            *audit_told(audit),
+            *told,
             once=True,
         )
         return bool(done), wait_row(hash_of(flat))
@@ -496,10 +536,11 @@ class RedisStore:
         return _waits(await self._aside("fire", run_id))
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
         [told] = audit_told(audit) or (b"",)
-        return wait_row(hash_of(await self._aside("change_wait", wait_id, told, *wait_changes(change))))
+        given = wait_changes(change) if was is None else ["was", marked(was), *wait_changes(change)]
+        return wait_row(hash_of(await self._aside("change_wait", wait_id, told, *given)))
 
     async def now(self) -> datetime | None:
         return moment(await self._aside("now"))
@@ -584,8 +625,11 @@ class RedisStore:
         gone: int = await self._aside("forget", *run_ids)
         return gone
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
-        return bool(await self._aside("pin", run_id, marked(reason), *audit_told(audit)))
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
+        told: Sequence[Argument] = (marked(reason), "" if head is None else head)
+        return bool(await self._aside("pin", run_id, *told, *audit_told(audit)))
 
     async def note(self, removal: Removal) -> None:
         await self._aside("note", msgspec.json.encode(removal))
@@ -604,7 +648,7 @@ class RedisStore:
             is_wanted = row is not None and wanted.limit > 0 and wanted.matches(row)
             is_there = is_wanted and await self._is_before(wanted.run_id, wanted.before)
             return [row] if row is not None and is_there else []
-        if wanted.needs_repair and wanted.parent_run_id is None:
+        if wanted.marked and wanted.parent_run_id is None:
             narrowed = ("repair", marked(wanted.flow_id), status)
         elif wanted.pinned and wanted.parent_run_id is None:
             narrowed = ("kept", marked(wanted.flow_id), status)
@@ -615,8 +659,8 @@ class RedisStore:
         else:
             narrowed = (f"status:{status}" if status else "runs", b"", "")
         index, flow, of_status = narrowed
-        also = ["repair"] * wanted.needs_repair + ["pinned"] * wanted.pinned
-        found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status, *also)
+        told = (wanted.before or "", flow, of_status, wanted.marked)
+        found = await self._aside("list", index, wanted.limit, *told, *["pinned"] * wanted.pinned)
         return [run_row(name.decode(), hash_of(flat)) for name, flat in found]
 
     async def _is_before(self, run_id: str, other: str | None) -> bool:

@@ -27,6 +27,10 @@ class SqliteAudit:
         given = (row.audit_id, to_int(now), row.act, row.by, row.run_id, row.details())
         self._db.execute(self._sql["add_audit"], given)
 
+    def has(self, audit_id: str) -> bool:
+        """True if a row of this id is there."""
+        return self._side.are_there() and bool(rows(self._db, self._sql["has_audit"], (audit_id,)))
+
     def list(self, wanted: AuditFilter) -> list[AuditRow]:
         """Return the rows that match, by their numbers."""
         if not self._side.are_there():

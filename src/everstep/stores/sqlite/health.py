@@ -26,7 +26,10 @@ def look_at(path: Path, synchronous: str) -> Health:
     if free < _ROOM:
         text = f"its disk has {free >> 20} MiB left."
         findings.append(Finding(Level.WARNING, text, "Free some space before runs stop."))
-    return Health(server=f"SQLite {apsw.sqlite_lib_version()}", findings=tuple(findings))
+    files = (path, path.with_name(f"{path.name}-wal"))
+    size = sum(file.stat().st_size for file in files if file.exists())
+    version = apsw.sqlite_lib_version()
+    return Health(server=f"SQLite {version}", findings=tuple(findings), size_bytes=size)
 
 
 def _about_syncs(synchronous: str) -> Finding:

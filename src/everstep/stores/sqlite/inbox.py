@@ -87,5 +87,6 @@ class SqliteInbox:
         """Return signals of a run by their numbers."""
         if not self._side.are_there():
             return []
-        query = "taken_signals" if is_taken else "untaken_signals"
+        untaken = "untaken_signals" if name is None else "untaken_of_name"
+        query = "taken_signals" if is_taken else untaken
         return [signal_row(row) for row in rows(self._db, self._sql[query], (run_id, name, after, limit))]

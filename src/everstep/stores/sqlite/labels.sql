@@ -70,14 +70,16 @@ WHERE name = :name AND text_value IS NOT NULL AND run_key < :before
 
 -- name: newest
 -- The runs of a listing, one after the other.
-SELECT run_key FROM runs {index} WHERE {condition} AND run_key < :before
+SELECT run_key FROM runs {way} WHERE {condition} AND run_key < :before
 
 -- name: found
 WITH found AS MATERIALIZED ({candidates} ORDER BY run_key DESC LIMIT :most)
 SELECT {run} FROM found CROSS JOIN runs USING (run_key)
 WHERE created_at BETWEEN :since AND :until AND (:flow IS NULL OR flow_id = :flow)
   AND (:id IS NULL OR run_id = :id) AND (:status IS NULL OR status = :status)
-  AND (:parent IS NULL OR parent_run_id = :parent) AND (NOT :damaged OR needs_repair IS NOT NULL)
+  AND (:parent IS NULL OR parent_run_id = :parent)
+  AND CASE :marked WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT substr(needs_repair, 1, 14) = 'paused: since '
+      ELSE substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND (NOT :pinned OR pinned IS NOT NULL) AND {fits}
 ORDER BY run_key DESC LIMIT :limit;
 

@@ -18,7 +18,7 @@ def list_runs(db: apsw.Connection, sql: dict[str, str], wanted: RunFilter) -> li
     """Return the runs that match, newest first."""
     status = wanted.status.value if wanted.status is not None else None
     bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
-    more = (wanted.parent_run_id, wanted.needs_repair, wanted.pinned)
+    more = (wanted.parent_run_id, wanted.marked, wanted.pinned)
     return [run_row(row) for row in rows(db, listing_of(sql, wanted), (*bindings, *more))]
 
 
@@ -33,7 +33,7 @@ def way_of(wanted: RunFilter) -> tuple[str, str]:
         return "", "run_id = ?2"
     if wanted.parent_run_id is not None:
         return "", "parent_run_id = ?6"
-    if wanted.needs_repair:
+    if wanted.marked:
         return "runs_damaged", "needs_repair IS NOT NULL"
     if wanted.pinned:
         return "runs_pinned", "pinned IS NOT NULL"

@@ -108,7 +108,9 @@ SELECT {run} FROM runs WHERE run_id = ?1;
 -- Each listing has an index of its own, and a condition that fits it.
 SELECT {run} FROM runs {index}
 WHERE {condition} AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND CASE ?7 WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT substr(needs_repair, 1, 14) = 'paused: since '
+      ELSE substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
@@ -129,6 +131,23 @@ SELECT flow_id, run_group FROM runs WHERE status <> 'running' AND expires_at > ?
 UPDATE runs SET needs_repair = ?3, owner = NULL, expires_at = NULL, process = NULL
 WHERE run_id = ?1 AND epoch = ?2 AND status IN ('running', 'halted');
 
+-- name: mark
+UPDATE runs SET needs_repair = ?3
+WHERE run_id = ?1 AND needs_repair IS ?2 AND status IN ('running', 'halted') AND (signal IS NULL OR ?3 IS NULL);
+
+-- name: pause_lane
+INSERT INTO pauses (flow_id, run_group, paused_at, note) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING;
+
+-- name: unpause_lane
+DELETE FROM pauses WHERE flow_id = ?1 AND run_group = ?2;
+
+-- name: paused_lanes
+SELECT flow_id, run_group, paused_at, note FROM pauses ORDER BY flow_id, run_group;
+
+-- name: paused_runs
+SELECT run_id, needs_repair FROM runs
+WHERE run_id IN (SELECT value FROM json_each(?1)) AND substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted');
+
 -- name: fence
 UPDATE runs SET epoch = epoch + ?2, owner = NULL, expires_at = NULL, process = NULL
 WHERE run_id = ?1 AND status NOT IN ('completed', 'cancelled');
@@ -137,8 +156,9 @@ WHERE run_id = ?1 AND status NOT IN ('completed', 'cancelled');
 UPDATE runs SET needs_repair = ?2 WHERE run_id = ?1;
 
 -- name: claim
+-- A run that is paused stays so.
 UPDATE runs SET epoch = ?2, owner = ?3, expires_at = ?4, process = ?5, takeovers = ?6, claimed_sequence = ?7,
-                needs_repair = NULL
+                needs_repair = CASE WHEN substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted') THEN needs_repair END
 WHERE run_key = ?1;
 
 -- name: renew
@@ -149,7 +169,9 @@ UPDATE runs SET owner = NULL, expires_at = NULL, process = NULL WHERE run_id = ?
 
 -- name: request_stop
 -- The columns and the table of notes have the names by which earlier releases know them.
-UPDATE runs SET signal = ?2 WHERE run_id = ?1 AND status IN ('running', 'halted');
+-- A run that is paused is so no longer: workers end it.
+UPDATE runs SET signal = ?2, needs_repair = CASE WHEN NOT substr(needs_repair, 1, 14) = 'paused: since ' THEN needs_repair END
+WHERE run_id = ?1 AND status IN ('running', 'halted');
 
 -- name: has_stop_notes
 SELECT 1 FROM sqlite_schema WHERE name = 'signal_notes';
@@ -247,7 +269,7 @@ SELECT run_key, status FROM runs WHERE run_id = ?1;
 SELECT 1 FROM inbox WHERE run_key = ?1 AND signal_id = ?2;
 
 -- name: count_untaken
-SELECT count(*) FROM inbox INDEXED BY inbox_untaken WHERE run_key = ?1 AND taken_at IS NULL;
+SELECT coalesce(max(untaken), 0) FROM inbox_sizes WHERE run_key = ?1;
 
 -- name: add_signal
 INSERT INTO inbox (run_key, number, signal_id, name, value, sent_at, wait_id, taken_at)
@@ -255,7 +277,12 @@ VALUES (?1, coalesce(?8, (SELECT coalesce(max(number), 0) + 1 FROM inbox WHERE r
 
 -- name: untaken_signals
 SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM inbox INDEXED BY inbox_untaken
-WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND taken_at IS NULL AND (?2 IS NULL OR name = ?2)
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND taken_at IS NULL AND ?2 IS NULL
+  AND number > ?3 ORDER BY number LIMIT ?4;
+
+-- name: untaken_of_name
+SELECT signal_id, name, value, sent_at, number, wait_id, taken_at FROM inbox INDEXED BY inbox_untaken
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND taken_at IS NULL AND name = ?2
   AND number > ?3 ORDER BY number LIMIT ?4;
 
 -- name: recode_signal
@@ -545,6 +572,9 @@ SELECT number, details FROM removals WHERE number < coalesce(?1, 1 << 62) ORDER 
 
 -- name: add_audit
 INSERT OR IGNORE INTO audit (audit_id, at, act, actor, run_id, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+
+-- name: has_audit
+SELECT 1 FROM audit WHERE audit_id = ?1;
 
 -- name: audit_newest
 SELECT number, audit_id, at, act, actor, run_id, details FROM audit

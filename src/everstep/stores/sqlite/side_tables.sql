@@ -1,4 +1,4 @@
--- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, votes, the audit log, child
+-- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, the audit log, child
 -- runs, limits, singletons and notices. Made in one go by the first client that needs one of them, outside the numbered
 -- schema: earlier releases refuse a file with a number that they do not know, and a file that uses none of it is no larger.
 CREATE TABLE side_schema (number INTEGER NOT NULL);
@@ -38,6 +38,17 @@ CREATE TABLE inbox (
     UNIQUE (run_key, signal_id)
 ) WITHOUT ROWID;
 CREATE INDEX inbox_untaken ON inbox (run_key, name, number) WHERE taken_at IS NULL;
+-- How many of them were not taken: to count them takes as long as there are many.
+CREATE TABLE inbox_sizes (
+    run_key INTEGER PRIMARY KEY,
+    untaken INTEGER NOT NULL
+);
+CREATE TRIGGER count_sent AFTER INSERT ON inbox WHEN new.taken_at IS NULL BEGIN
+    INSERT INTO inbox_sizes VALUES (new.run_key, 1) ON CONFLICT (run_key) DO UPDATE SET untaken = untaken + 1;
+END;
+CREATE TRIGGER count_taken AFTER UPDATE OF taken_at ON inbox WHEN old.taken_at IS NULL AND new.taken_at IS NOT NULL BEGIN
+    UPDATE inbox_sizes SET untaken = untaken - 1 WHERE run_key = new.run_key;
+END;
 
 -- Events that are kept for waits that open later, and by which of their fields these find them.
 CREATE TABLE events (
@@ -100,17 +111,6 @@ CREATE TABLE pauses (
     PRIMARY KEY (flow_id, run_group)
 ) WITHOUT ROWID;
 
-CREATE TABLE votes (
-    wait_id  TEXT    NOT NULL,
-    voter    TEXT    NOT NULL,
-    run_key  INTEGER NOT NULL,
-    approves INTEGER NOT NULL,
-    voted_at INTEGER NOT NULL,
-    note     BLOB,
-    PRIMARY KEY (wait_id, voter)
-) WITHOUT ROWID;
-CREATE INDEX votes_by_run ON votes (run_key);
-
 -- Who did what. It outlives the runs it tells of.
 CREATE TABLE audit (
     -- It only grows: a listing is continued from it, also when older rows were removed.
@@ -169,10 +169,10 @@ CREATE INDEX notices_unsent ON notices (due_at) WHERE sent_at IS NULL;
 -- Whichever client erases a run, nothing of it stays in these tables.
 CREATE TRIGGER forget_more AFTER DELETE ON runs BEGIN
     DELETE FROM inbox WHERE run_key = old.run_key;
+    DELETE FROM inbox_sizes WHERE run_key = old.run_key;
     DELETE FROM taken_events WHERE run_key = old.run_key;
     DELETE FROM tags WHERE run_key = old.run_key;
     DELETE FROM attributes WHERE run_key = old.run_key;
-    DELETE FROM votes WHERE run_key = old.run_key;
     DELETE FROM limit_keys WHERE run_key = old.run_key;
     DELETE FROM singletons WHERE run_key = old.run_key;
     DELETE FROM notices WHERE run_key = old.run_key;

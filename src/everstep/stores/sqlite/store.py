@@ -91,6 +91,7 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
+    from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow
     from everstep.ports.health import Health
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from everstep.stores.sqlite.labels import SqliteLabels
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
+    from everstep.stores.sqlite.pausing import held, pause_lane, unpause_lane
     from everstep.stores.sqlite.restoring import restore
     from everstep.stores.sqlite.side_tables import SideTables
 else:
@@ -114,6 +116,9 @@ else:
     SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
+    held = on_demand("everstep.stores.sqlite.pausing:held")
+    pause_lane = on_demand("everstep.stores.sqlite.pausing:pause_lane")
+    unpause_lane = on_demand("everstep.stores.sqlite.pausing:unpause_lane")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
     SqliteRing = on_demand("everstep.stores.sqlite.live:SqliteRing")
     SideTables = on_demand("everstep.stores.sqlite.side_tables:SideTables")
@@ -136,6 +141,8 @@ class SqliteStore:
         durable=True,
         single_writer=True,
         recodes=True,
+        compares=True,
+        takes_head=True,
         retains=True,
         restores=True,
         fences=True,
@@ -144,8 +151,11 @@ class SqliteStore:
         has_events=True,
         audits=True,
         has_labels=True,
+        pauses=True,
         searches=True,
     )
+    looks_every = 0.25
+    tells_pauses = True
 
     def __init__(
         self,
@@ -212,6 +222,10 @@ class SqliteStore:
             return done
 
         return self._in_transaction(both)
+
+    def _was_told(self, row: AuditRow | None) -> bool:
+        """True of an act that is not to be done again, or at all, as its row is there."""
+        return row is not None and row.once and self._audit.has(row.audit_id)
 
     async def note_audit(self, row: AuditRow) -> None:
         with self._lock, plainly(self.path):
@@ -633,6 +647,36 @@ class SqliteStore:
             self._db.execute(self._sql["set_aside"], (run_id, epoch, reason))
             return self._db.changes() == 1
 
+    async def mark(
+        self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
+    ) -> bool:
+        def change() -> bool:
+            if self._was_told(audit):
+                return False
+            self._db.execute(self._sql["mark"], (run_id, was, mark))
+            return self._db.changes() == 1
+
+        return self._do(audit, change)
+
+    async def pause_lane(self, lane: LanePause, *, audit: AuditRow | None = None) -> bool:
+        return self._do(audit, partial(pause_lane, self._db, self._sql, self._side, lane))
+
+    async def unpause_lane(self, flow_id: str, group: str, *, audit: AuditRow | None = None) -> bool:
+        return self._do(audit, partial(unpause_lane, self._db, self._sql, self._side, flow_id, group))
+
+    def _do(self, audit: AuditRow | None, work: Callable[[], bool]) -> bool:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(work) if audit is None else self._audited(audit, work)
+
+    async def held(self, run_ids: Collection[str]) -> Held:
+        return self.held_blocking(run_ids)
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        """Look on the connection for leases, so that a busy writer does not delay it."""
+        with self._renewing, plainly(self.path):
+            db = self._for_renewals()
+            return held(db, self._sql, SideTables(db, self.path), run_ids)
+
     async def fence(self, run_id: str, by: int) -> bool:
         with self._lock, plainly(self.path):
             self._db.execute(self._sql["fence"], (run_id, by))
@@ -666,14 +710,30 @@ class SqliteStore:
         return None
 
     async def request_stop(
-        self, run_id: str, wanted: StopRequest, note: bytes | None = None, *, audit: AuditRow | None = None
+        self,
+        run_id: str,
+        wanted: StopRequest,
+        note: bytes | None = None,
+        *,
+        head: int | None = None,
+        audit: AuditRow | None = None,
     ) -> bool:
         with self._lock, plainly(self.path):
             if audit is not None:
-                return self._audited(audit, lambda: self._request_stop(run_id, wanted, note))
-            return self._in_transaction(lambda: self._request_stop(run_id, wanted, note))
+                ask = partial(self._request_stop, run_id, wanted, note, head)
+                return self._audited(audit, lambda: not self._was_told(audit) and ask())
+            return self._in_transaction(lambda: self._request_stop(run_id, wanted, note, head))
 
-    def _request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None) -> bool:
+    def _has_head(self, run_id: str, head: int | None) -> bool:
+        """True if the newest record of a run has this sequence, or none is asked for."""
+        if head is None:
+            return True
+        found = rows(self._db, self._sql["run"], (run_id,))
+        return bool(found) and run_row(found[0]).checkpoints == head
+
+    def _request_stop(self, run_id: str, wanted: StopRequest, note: bytes | None, head: int | None) -> bool:
+        if not self._has_head(run_id, head):
+            return False
         self._db.execute(self._sql["request_stop"], (run_id, wanted.value))
         if self._db.changes() != 1:
             return False
@@ -762,11 +822,12 @@ class SqliteStore:
         token_hash: bytes | None = None,
         at: datetime | None = None,
         details: bytes | None = None,
+        was: bytes | None = None,
         audit: AuditRow | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._lock, plainly(self.path):
             now = at or self._clock.now()
-            given = (wait_id, by, answer, token_hash, now, details)
+            given = (wait_id, by, answer, token_hash, now, details, was)
             if audit is not None:
                 done = self._audited(audit, lambda: self._waits.settle(*given))
             else:
@@ -813,12 +874,15 @@ class SqliteStore:
         add: Sequence[Tag] = (),
         remove: Collection[str] = (),
         most: int = MOST_LABELS,
+        head: int | None = None,
         audit: AuditRow | None = None,
     ) -> Tagging:
         def change() -> Tagging:
             found = rows(self._db, self._sql["run_key"], (run_id,))
             if not found:
                 return Tagging.UNKNOWN_RUN
+            if self._was_told(audit) or not self._has_head(run_id, head):
+                return Tagging.MOVED
             tagged = self._labels.tag(found[0][0], add, remove, most)
             if audit is not None and tagged is Tagging.TAGGED:
                 self._audit.add(audit, self._clock.now())
@@ -843,13 +907,13 @@ class SqliteStore:
             return self._waits.list(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
 
     async def change_wait(
-        self, wait_id: str, change: WaitChange, *, audit: AuditRow | None = None
+        self, wait_id: str, change: WaitChange, *, was: bytes | None = None, audit: AuditRow | None = None
     ) -> WaitRow | None:
         def change_it() -> WaitRow | None:
-            changed = self._waits.change(wait_id, change)
-            if audit is not None and changed is not None and changed.status is WaitStatus.OPEN:
+            is_done, now = self._waits.change(wait_id, change, was)
+            if audit is not None and is_done:
                 self._audit.add(audit, self._clock.now())
-            return changed
+            return now
 
         with self._lock, plainly(self.path):
             return self._in_transaction(change_it)
@@ -922,13 +986,19 @@ class SqliteStore:
             self._db.execute(self._sql["forget"], (msgspec.json.encode(list(run_ids)).decode(),))
             return self._db.changes()
 
-    async def pin(self, run_id: str, reason: str | None, *, audit: AuditRow | None = None) -> bool:
+    async def pin(
+        self, run_id: str, reason: str | None, *, head: int | None = None, audit: AuditRow | None = None
+    ) -> bool:
         def pin() -> bool:
+            if self._was_told(audit) or not self._has_head(run_id, head):
+                return False
             self._db.execute(self._sql["pin"], (run_id, reason))
             return self._db.changes() == 1
 
         with self._lock, plainly(self.path):
-            return pin() if audit is None else self._audited(audit, pin)
+            if audit is not None:
+                return self._audited(audit, pin)
+            return pin() if head is None else self._in_transaction(pin)
 
     async def note(self, removal: Removal) -> None:
         self._execute("note_removal", (msgspec.json.encode(removal),))

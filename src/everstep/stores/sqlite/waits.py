@@ -8,9 +8,9 @@ from datetime import datetime
 import apsw
 
 from everstep.engine.commits import closes_waits
-from everstep.engine.settling import settled
+from everstep.engine.settling import changed, settled
 from everstep.model.enums import Status
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.store import Commit, RecodedWait, WaitFilter
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.columns import due_time, wait_row, wait_values
@@ -60,9 +60,10 @@ class SqliteWaits:
         token_hash: bytes | None,
         now: datetime,
         details: bytes | None = None,
+        was: bytes | None = None,
     ) -> bool:
         """Give an open wait its answer; true if this did it. In a transaction of its own."""
-        wait = settled(self.get(wait_id), by, answer, token_hash, now, details)
+        wait = settled(self.get(wait_id), by, answer, token_hash, now, details, was)
         if wait is None or wait.settled_by is None:
             return False
         given = (wait_id, to_int(now), wait.settled_by.value, wait.answer, wait.details)
@@ -77,12 +78,14 @@ class SqliteWaits:
         """Settle what is due of a run."""
         self._db.execute(self._sql["settle_due"], (run_id, to_int(now)))
 
-    def change(self, wait_id: str, change: WaitChange) -> WaitRow | None:
-        """Change an open wait and return it as it is now."""
+    def change(
+        self, wait_id: str, change: WaitChange, was: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        """Change an open wait; says whether it did, and how it is now."""
         old = self.get(wait_id)
-        if old is None or old.status is not WaitStatus.OPEN:
-            return old
-        new = old.changed(change)
+        new = None if old is None else changed(old, change, was)
+        if new is None:
+            return False, old
         self._db.execute(
             self._sql["change_wait"],
             (
@@ -97,7 +100,7 @@ class SqliteWaits:
                 new.details,
             ),
         )
-        return self.get(wait_id)
+        return True, self.get(wait_id)
 
     def recode(self, waits: Sequence[RecodedWait]) -> int:
         """Give waits that still say what was read other bytes for it; returns how many were given some."""

@@ -25,13 +25,20 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{part.name}" for part in iter_modules(__path__)))
 
 from everstep.testing.conformance.adoption import Adoptions  # noqa: E402
-from everstep.testing.conformance.audit import Audits  # noqa: E402
+from everstep.testing.conformance.audit import Audits, Heads  # noqa: E402
 from everstep.testing.conformance.buckets import BucketConformance  # noqa: E402
 from everstep.testing.conformance.clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance.clocks import Clocks, ClockSkew  # noqa: E402
 from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
-from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
+from everstep.testing.conformance.fleet import (  # noqa: E402
+    Holding,
+    Pausing,
+    Quotas,
+    Repairs,
+    Turns,
+    Workers,
+)
 from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
@@ -85,6 +92,8 @@ class StoreConformance(
     Audits,
     Attributes,
     Searches,
+    Heads,
+    Pausing,
     Due,
     Endings,
     Changes,

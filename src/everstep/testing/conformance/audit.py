@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -21,9 +22,10 @@ from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore
 from everstep.ports.restoring import Restored, RestoringStore
 from everstep.ports.retention import RetainingStore
-from everstep.ports.store import StopRequest, Verdict
+from everstep.ports.store import RunRow, StopRequest, Verdict
 from everstep.testing.conformance.forks import sealed
 from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite
+from everstep.testing.conformance.labels import labels_of
 from everstep.testing.conformance.restoring import whole_run
 
 WRITERS = 4
@@ -173,6 +175,20 @@ class Audits(Suite):
             client.settle("w")
         assert about(client) == ["open"]
 
+    def test_a_change_that_another_was_before_brings_no_row(self, audits: Client) -> None:
+        client = audits
+        if not client.store.capabilities.compares:
+            pytest.skip("it declares that it counts no votes")
+        client.halted("run", "w")
+        client.change("w", details=b"0")
+        for what, was in (("first", b"0"), ("late", b"0")):
+            change = WaitChange(details=what.encode())
+            client.call(client.store.change_wait("w", change, was=was, audit=entry(about=what)))
+        given: dict[str, Any] = {"by": SettledBy.ANSWER, "answer": b"1"}
+        client.call(client.store.settle("w", was=b"0", audit=entry(about="too late"), **given))
+        client.call(client.store.settle("w", was=b"first", audit=entry(about="last"), **given))
+        assert about(client) == ["first", "last"]
+
     def test_taking_a_result_brings_its_row(self, audits: Client) -> None:
         client = audits
         chain = client.admit("run")
@@ -233,6 +249,22 @@ class Audits(Suite):
         assert tag("run", "full", "c") is Tagging.FULL
         assert tag("other", "unknown", "a") is Tagging.UNKNOWN_RUN
         assert about(client) == ["first", "same"]
+
+    def test_what_is_asked_for_twice_brings_its_row_once(self, audits: Client) -> None:
+        client = audits
+        client.admit("run")
+        able = client.store.capabilities
+        stop = client.store.request_stop
+        asked: list[Any] = [partial(stop, "run", StopRequest.CANCEL, b"n", audit=entry(about="stop"))]
+        if able.retains:
+            pin = cast("RetainingStore", client.store).pin
+            asked.append(partial(pin, "run", "why", audit=entry(about="pin")))
+        if able.has_labels:
+            tag = cast("LabelStore", client.store).tag
+            asked.append(partial(tag, "run", add=[Tag("a")], audit=entry(about="tag")))
+        for ask in asked:
+            assert client.call(ask()) == client.call(ask())
+        assert about(client) == [ask.keywords["audit"].about for ask in asked]
 
     def test_rows_of_a_run_are_still_there_when_it_was_erased(
         self, audits: Client, clients: Callable[[], Client]
@@ -310,3 +342,191 @@ def about(client: Client, **wanted: Any) -> list[str]:
 
 def forget(client: Client, **how: Any) -> int:
     return client.call(cast("AuditStore", client.store).forget_audit(**how))
+
+
+class Heads(Suite):
+    """What is done to a run only while it is at a checkpoint; for stores that declare `takes_head`."""
+
+    @pytest.fixture
+    def heads(self, client: Client, store_kit: StoreKit) -> Client:
+        assert client.store.capabilities.takes_head is store_kit.capabilities.takes_head
+        if not client.store.capabilities.takes_head:
+            pytest.skip("it declares that it takes no head")
+        return client
+
+    def test_a_run_that_has_gone_on_is_not_asked_to_stop(self, heads: Client) -> None:
+        client = heads
+        chain = client.admit("run")
+        client.accept(chain, chain.following())
+
+        def stop(run_id: str, head: int) -> bool:
+            audit = told_of(client, f"stop-{run_id}-{head}", run_id)
+            ask = client.store.request_stop(run_id, StopRequest.CANCEL, b"note", head=head, **audit)
+            return client.call(ask)
+
+        assert not stop("run", 1) and not stop("run", 3) and not stop("other", 1)
+        assert client.row("run").stop_request is None and client.call(client.store.stop_note("run")) is None
+        client.accept(chain, chain.following())  # no stop request stands in its way
+        assert stop("run", 3)
+        assert client.row("run").stop_request is StopRequest.CANCEL
+        assert client.call(client.store.put([chain.following()])) == [Verdict.STOP_REQUESTED]
+        assert audited(client) == ["stop-run-3"]
+
+    def test_a_run_that_has_ended_is_not_asked_to_stop_at_its_head(self, heads: Client) -> None:
+        client = heads
+        chain = client.admit("run")
+        client.accept(chain, chain.final())
+        assert not client.call(client.store.request_stop("run", StopRequest.CANCEL, head=2))
+        assert client.row("run").stop_request is None
+
+    def test_a_run_that_has_gone_on_is_not_pinned(self, heads: Client) -> None:
+        client = heads
+        if not client.store.capabilities.retains:
+            pytest.skip("it declares that it does not retain")
+        chain = client.admit("run")
+        client.accept(chain, chain.following())
+        store = cast("RetainingStore", client.store)
+
+        def pin(run_id: str, head: int, reason: str | None = "kept") -> bool:
+            audit = told_of(client, f"pin-{run_id}-{head}", run_id)
+            return client.call(store.pin(run_id, reason, head=head, **audit))
+
+        assert not pin("run", 1) and not pin("run", 3) and not pin("other", 1)
+        assert client.row("run").pinned is None
+        assert pin("run", 2) and client.row("run").pinned == "kept"
+        assert not pin("run", 1, None) and client.row("run").pinned == "kept"
+        assert audited(client) == ["pin-run-2"]
+
+    def test_a_run_that_has_gone_on_is_not_tagged(self, heads: Client) -> None:
+        client = heads
+        if not client.store.capabilities.has_labels:
+            pytest.skip("it declares that its runs have no labels")
+        chain = client.admit("run")
+        client.accept(chain, chain.following())
+        store = cast("LabelStore", client.store)
+
+        def tag(run_id: str, head: int, most: int = 20) -> Tagging:
+            audit = told_of(client, f"tag-{run_id}-{head}", run_id)
+            add = [Tag("vip"), Tag("team", "blue")]
+            return client.call(store.tag(run_id, add=add, remove=["old"], most=most, head=head, **audit))
+
+        assert tag("run", 1) is tag("run", 3) is Tagging.MOVED
+        assert tag("other", 1) is Tagging.UNKNOWN_RUN
+        assert labels_of(client, "run").tags == ()
+        assert tag("run", 2, most=1) is Tagging.FULL
+        assert tag("run", 2) is Tagging.TAGGED
+        assert labels_of(client, "run").tags == (Tag("team", "blue"), Tag("vip"))
+        assert audited(client) == ["tag-run-2"]
+
+    def test_another_client_sees_where_a_run_is_by_now(
+        self, heads: Client, clients: Callable[[], Client]
+    ) -> None:
+        client, other = heads, clients()
+        chain = client.admit("run")
+        client.accept(chain, chain.following())
+        assert not other.call(other.store.request_stop("run", StopRequest.CANCEL, head=1))
+        client.accept(chain, chain.following())
+        assert not other.call(other.store.request_stop("run", StopRequest.CANCEL, head=2))
+        assert other.call(other.store.request_stop("run", StopRequest.CANCEL, head=3))
+
+    @pytest.mark.parametrize("what", ["stop", "pin", "tag", "pause"])
+    def test_what_is_to_be_done_once_is_not_done_when_its_row_is_there(
+        self, what: str, heads: Client, clients: Callable[[], Client]
+    ) -> None:
+        client, other = heads, clients()
+        act = once(client, what)
+        client.admit("run")
+        row = entry(about=what, run_id="run", once=True)
+        note(other, msgspec.structs.replace(row, outcome=AuditOutcome.REFUSED))
+        assert client.call(act.do(row)) == act.otherwise
+        assert not act.is_done(client.row("run"), client)
+        assert [(one.audit_id, one.outcome) for one in rows_of(client)] == [(row.audit_id, "refused")]
+
+    @pytest.mark.parametrize("what", ["pin", "tag", "pause"])
+    def test_what_was_done_once_and_undone_is_not_done_again(self, what: str, heads: Client) -> None:
+        client = heads
+        act = once(client, what)
+        client.admit("run")
+        row = entry(about=what, run_id="run", once=True)
+        assert client.call(act.do(row)) != act.otherwise
+        client.call(act.undo())
+        assert client.call(act.do(row)) == act.otherwise
+        note(client, msgspec.structs.replace(row, outcome=AuditOutcome.REFUSED))
+        assert not act.is_done(client.row("run"), client)
+        assert [(one.audit_id, one.outcome) for one in rows_of(client)] == [(row.audit_id, "done")]
+
+    def test_what_is_done_once_is_done_or_kept_from_it(
+        self, heads: Client, clients: Callable[[], Client]
+    ) -> None:
+        client, other = heads, clients()
+        act = once(client, "tag")
+        for k in range(8):
+            run_id = f"run-{k}"
+            client.admit(run_id)
+            row = entry(about="tag", run_id=run_id, once=True)
+            keeping = partial(note, other, msgspec.structs.replace(row, outcome=AuditOutcome.REFUSED))
+            thread = threading.Thread(target=keeping)
+            thread.start()
+            outcome = client.call(act.do(row))
+            thread.join()
+            [kept] = rows_of(client, run_id=run_id)
+            assert (kept.outcome == "done") is (outcome != act.otherwise)
+            assert (kept.outcome == "done") is act.is_done(client.row(run_id), client)
+
+
+class Once(NamedTuple):
+    """An act that is done once, and how it is undone."""
+
+    do: Callable[[AuditRow], Any]
+    undo: Callable[[], Any]
+    is_done: Callable[[RunRow, Client], bool]
+    otherwise: object = False
+
+
+def once(client: Client, what: str) -> Once:
+    """Return an act on a run that the store can do; a stop request is not undone."""
+    able, store = client.store.capabilities, cast("Any", client.store)
+    if not able.audits:
+        pytest.skip("it declares that it keeps no audit log")
+    has_it = {"stop": True, "pin": able.retains, "tag": able.has_labels, "pause": able.pauses}
+    if not has_it[what]:
+        pytest.skip("it declares that it does not do that")
+    mark = "paused: since 2026-01-31T09:00:00Z"
+    return {
+        "stop": Once(
+            lambda row: store.request_stop("run", StopRequest.CANCEL, b"n", head=1, audit=row),
+            lambda: None,
+            lambda run, _: run.stop_request is not None,
+        ),
+        "pin": Once(
+            lambda row: store.pin("run", "why", head=1, audit=row),
+            lambda: store.pin("run", None),
+            lambda run, _: run.pinned is not None,
+        ),
+        "tag": Once(
+            lambda row: store.tag(row.run_id, add=[Tag("vip")], head=1, audit=row),
+            lambda: store.tag("run", remove=["vip"]),
+            lambda run, client: bool(labels_of(client, run.run_id).tags),
+            Tagging.MOVED,
+        ),
+        "pause": Once(
+            lambda row: store.mark("run", was=None, mark=mark, audit=row),
+            lambda: store.mark("run", was=mark, mark=None),
+            lambda run, _: run.needs_repair is not None,
+        ),
+    }[what]
+
+
+def told_of(client: Client, audit_id: str, run_id: str) -> dict[str, AuditRow]:
+    """Return a row of the audit log as stores take it: nothing for one that keeps none."""
+    if not client.store.capabilities.audits:
+        return {}
+    return {"audit": AuditRow(audit_id=audit_id, act="act", by="anna", run_id=run_id)}
+
+
+def audited(client: Client) -> list[str]:
+    """Return the ids of the rows of the audit log."""
+    if not client.store.capabilities.audits:
+        pytest.skip("all of this holds; it declares that it keeps no audit log")
+    found = client.call(cast("AuditStore", client.store).audit(AuditFilter()))
+    return [row.audit_id for row in found]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from everstep.errors import LeaseConflict
+from everstep.model.acts import Act, AuditRow
 from everstep.model.enums import Status
-from everstep.model.leases import Driven, Lease, Process, Quota, WorkerRow
+from everstep.model.leases import Driven, Held, LanePause, Lease, Pause, Process, Quota, WorkerRow, pause_of
+from everstep.ports.audit import AuditFilter, AuditStore
+from everstep.ports.pausing import BlockingPauses, PausingStore
 from everstep.ports.store import StopRequest, Traits, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
@@ -448,3 +452,206 @@ class Workers(Suite):
         with pytest.raises(LeaseConflict):
             client.claim("run")
         assert client.renew(lease) == [Lease("run", lease.owner, lease.epoch, client.clock.now() + TTL)]
+
+
+PATIENCE, REST = 10.0, 0.5
+"""Seconds until a pause is counted at the latest, and until what was written before it is."""
+
+
+@for_many_writers
+class Pausing(Suite):
+    """Only for stores that declare `pauses`; any other must not have the methods either."""
+
+    @pytest.fixture
+    def pausing(self, client: Client, store_kit: StoreKit) -> Client:
+        has_it = client.store.capabilities.pauses
+        assert has_it is store_kit.capabilities.pauses is isinstance(client.store, PausingStore)
+        if not has_it:
+            pytest.skip("it declares that nothing can be paused")
+        return client
+
+    def test_its_counter_tells_of_pauses_if_it_says_so(
+        self, pausing: Client, clients: Callable[[], Client]
+    ) -> None:
+        client, store = pausing, store_of(pausing)
+        if not store.tells_pauses:
+            assert store.looks_every > 1, "who has to look each time should not do it often"
+            pytest.skip("its owners look whatever its counter says")
+        client.admit("run")
+        watcher, lane = clients().store, LanePause(flow_id="f", since=client.clock.now())
+        seen = watcher.changes()
+        for pause in (store.mark("run", was=None, mark=mark_of(client)), store.pause_lane(lane)):
+            time.sleep(REST if watcher.capabilities.remote else 0.0)
+            seen = watcher.changes()
+            assert client.call(pause) is True
+            ends = time.monotonic() + PATIENCE
+            while watcher.changes() == seen:
+                assert time.monotonic() < ends, "nothing was counted"
+                time.sleep(0.01)
+
+    def test_a_paused_run_is_not_claimed_until_it_goes_on(self, pausing: Client) -> None:
+        client = pausing
+        client.admit("run", has_lease=False)
+        mark = mark_of(client)
+        assert set_mark(client, "run", None, mark)
+        assert client.due() == []
+        row = client.row("run")
+        assert (row.is_paused, row.needs_repair, row.status) == (True, mark, Status.RUNNING)
+        found = pause_of(row.needs_repair)
+        assert found == Pause(client.clock.now(), Act("ann", "a line\nand one"))
+        assert set_mark(client, "run", mark, None)
+        assert [row.run_id for row, _ in client.claim_due()] == ["run"]
+        assert client.row("run").needs_repair is None
+
+    def test_a_mark_is_set_only_if_it_is_what_was_read(self, pausing: Client) -> None:
+        client = pausing
+        client.admit("run")
+        mark = mark_of(client)
+        assert not set_mark(client, "run", mark, None)
+        assert not set_mark(client, "unknown", None, mark)
+        assert set_mark(client, "run", None, mark)
+        assert not set_mark(client, "run", None, "paused: since 2026-01-01T00:00:00+00:00")
+        assert client.row("run").needs_repair == mark
+
+    def test_an_owner_goes_on_writing_and_gives_the_run_back(self, pausing: Client) -> None:
+        client = pausing
+        chain = client.admit("run")
+        mark = mark_of(client)
+        assert set_mark(client, "run", None, mark)
+        client.accept(chain, chain.following())
+        lease = client.row("run").lease
+        assert lease is not None
+        assert [type(one) for one in client.call(client.store.renew([lease], TTL))] == [type(lease)]
+        client.call(client.store.release_lease(lease))
+        assert (client.row("run").lease, client.row("run").needs_repair) == (None, mark)
+        assert client.due() == []
+        assert set_mark(client, "run", mark, None)
+        [(_, taken)] = client.claim_due()
+        assert taken.takeovers == 0
+
+    def test_a_run_that_is_claimed_by_name_stays_paused(self, pausing: Client) -> None:
+        client = pausing
+        client.admit("run", has_lease=False)
+        assert set_mark(client, "run", None, mark_of(client))
+        lease = client.call(client.store.lease("run", owner="me", ttl=TTL, process=None))
+        assert client.row("run").is_paused
+        with pytest.raises(LeaseConflict):
+            client.call(client.store.lease("run", owner="you", ttl=TTL, process=None))
+        client.call(client.store.release_lease(lease))
+        assert client.row("run").is_paused and client.due() == []
+
+    def test_a_run_that_ends_is_paused_no_more(self, pausing: Client) -> None:
+        client = pausing
+        chain = client.admit("run")
+        mark = mark_of(client)
+        assert set_mark(client, "run", None, mark)
+        assert client.listing(paused=True) == ["run"]
+        client.accept(chain, chain.final(status=Status.FAILED))
+        assert not client.row("run").is_paused
+        assert client.listing(paused=True) == client.listing(needs_repair=True) == []
+        assert held(client, "run") == Held()
+        assert not set_mark(client, "run", mark, None)
+        client.call(client.store.lease("run", owner="me", ttl=TTL, process=None))
+        assert client.row("run").needs_repair is None
+
+    def test_who_cancels_a_run_lets_workers_have_it(self, pausing: Client) -> None:
+        client = pausing
+        client.admit("run", has_lease=False)
+        assert set_mark(client, "run", None, mark_of(client))
+        assert client.call(client.store.request_stop("run", StopRequest.CANCEL))
+        assert not client.row("run").is_paused
+        assert not set_mark(client, "run", None, mark_of(client))
+        assert [row.stop_request for row, _ in client.claim_due()] == [StopRequest.CANCEL]
+
+    def test_damage_is_told_apart_from_a_pause(self, pausing: Client) -> None:
+        client = pausing
+        for name in ("paused", "damaged", "neither"):
+            client.admit(name)
+        assert set_mark(client, "paused", None, mark_of(client))
+        epoch = client.row("damaged").lease.epoch  # type: ignore[union-attr]  # it was just admitted
+        assert client.call(client.store.set_aside("damaged", epoch=epoch, reason="paused by a stone"))
+        assert client.listing(paused=True) == ["paused"]
+        assert client.listing(needs_repair=True) == ["damaged"]
+        assert client.listing() == ["neither", "damaged", "paused"]
+        assert not set_mark(client, "damaged", None, mark_of(client))
+        assert list(held(client, "paused", "damaged", "neither", "unknown").runs) == ["paused"]
+
+    def test_flows_and_groups_are_paused_once_and_listed(self, pausing: Client) -> None:
+        client = pausing
+        store, now = store_of(client), client.clock.now()
+        lanes = [
+            LanePause(group="tenant", since=now),
+            LanePause(flow_id="a b/ü", since=now, note=b'{"by":"ann"}'),
+            LanePause(flow_id="a b/ü", group="tenant", since=now),
+        ]
+        for lane in reversed(lanes):
+            assert client.call(store.pause_lane(lane)) is True
+        again = LanePause(flow_id="a b/ü", since=now + TTL, note=b'{"by":"bob"}')
+        assert client.call(store.pause_lane(again)) is False
+        assert held(client) == Held({}, tuple(lanes))
+        assert lanes[1].pause == Pause(now, Act("ann"))
+        assert client.call(store.unpause_lane("a b/ü", "")) is True
+        assert client.call(store.unpause_lane("a b/ü", "")) is False
+        assert held(client).lanes == (lanes[0], lanes[2])
+
+    def test_a_pause_and_its_row_in_the_audit_log_are_one_act(self, pausing: Client) -> None:
+        client = pausing
+        if not client.store.capabilities.audits:
+            pytest.skip("it declares that it keeps no audit log")
+        client.admit("run")
+        store, lane = store_of(client), LanePause(flow_id="f", since=client.clock.now())
+        assert client.call(store.mark("run", was=None, mark=mark_of(client), audit=audit("1", "run")))
+        assert not client.call(store.mark("run", was=None, mark="paused: no", audit=audit("2", "run")))
+        assert client.call(store.pause_lane(lane, audit=audit("3")))
+        assert not client.call(store.pause_lane(lane, audit=audit("4")))
+        assert client.call(store.unpause_lane("f", "", audit=audit("5")))
+        assert not client.call(store.unpause_lane("f", "", audit=audit("6")))
+        rows = client.call(cast("AuditStore", client.store).audit(AuditFilter()))
+        assert [row.audit_id for row in rows] == ["1", "3", "5"]
+
+    def test_an_owner_may_ask_from_the_thread_of_its_leases(self, pausing: Client) -> None:
+        client = pausing
+        if not isinstance(client.store, BlockingPauses):
+            pytest.skip("it has only calls to await")
+        client.admit("run")
+        mark = mark_of(client)
+        assert client.store.held_blocking(["run"]) == Held()
+        assert set_mark(client, "run", None, mark)
+        assert client.store.held_blocking(["run", "other"]) == Held({"run": mark})
+        assert client.store.held_blocking([]) == Held()
+
+    def test_a_fork_of_a_paused_run_is_not_paused(self, pausing: Client) -> None:
+        client = pausing
+        chain = client.admit("run")
+        assert set_mark(client, "run", None, mark_of(client))
+        assert chain.head is not None
+        fork = fork_of(chain.head, "fork", client.clock)
+        client.accept(fork, fork.admission())
+        assert client.row("fork").needs_repair is None
+
+    def test_a_claim_passes_over_groups_that_are_paused(self, pausing: Client) -> None:
+        client = pausing
+        for k, group in enumerate(["a", "b", None, "a"]):
+            client.admit(f"run-{k}", has_lease=False, traits=Traits(group=group))
+        assert client.due(quotas={"flow": Quota(paused=("a",), per_group=5)}) == ["run-2", "run-1"]
+        assert client.due(quotas={"flow": Quota(paused=("b",))}) == ["run-0", "run-3"]
+
+
+def mark_of(client: Client) -> str:
+    return Pause(client.clock.now(), Act("ann", "a line\nand one")).mark()
+
+
+def store_of(client: Client) -> PausingStore:
+    return cast("PausingStore", client.store)
+
+
+def set_mark(client: Client, run_id: str, was: str | None, mark: str | None) -> bool:
+    return client.call(store_of(client).mark(run_id, was=was, mark=mark))
+
+
+def held(client: Client, *run_ids: str) -> Held:
+    return client.call(store_of(client).held(run_ids))
+
+
+def audit(audit_id: str, run_id: str | None = None) -> AuditRow:
+    return AuditRow(audit_id=audit_id, act="pause", by="ann", run_id=run_id)

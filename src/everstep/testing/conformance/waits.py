@@ -11,13 +11,20 @@ import pytest
 
 from everstep.errors import StoreError
 from everstep.model.enums import Status
-from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import StopRequest, Verdict
 from everstep.testing.conformance.kit import Client, StoreKit, Suite, for_many_writers
 
 RACERS = 4
 ROUNDS = 8
 MANY = 10_000
+
+
+def comparing(client: Client) -> Client:
+    """Return a client of a store that changes a wait only if it is as it was read."""
+    if not client.store.capabilities.compares:
+        pytest.skip("it declares that it counts no votes")
+    return client
 
 
 class Waits(Suite):
@@ -59,6 +66,54 @@ class Waits(Suite):
         times = (row.opened_at, row.due_at, row.token_expires_at, row.notified_at, row.settled_at)
         assert times == (wait.opened_at, at, at, at, client.clock.now())
         assert all(t is not None and t.utcoffset() == timedelta(0) for t in times)
+
+    def test_of_two_changes_to_what_was_read_the_first_counts(self, clients: Callable[[], Client]) -> None:
+        first, second = comparing(clients()), clients()
+        first.halted("run", "w")
+        first.change("w", details=b"0")
+        change, settle = WaitChange(details=b"1"), second.store.settle
+        changed = first.call(first.store.change_wait("w", change, was=b"0"))
+        assert changed is not None and changed.details == b"1"
+        late = second.call(second.store.change_wait("w", WaitChange(details=b"2"), was=b"0"))
+        assert late is not None and late.details == b"1"
+        given: dict[str, Any] = {"by": SettledBy.ANSWER, "answer": b"yes", "details": b"3"}
+        is_done, row = second.call(settle("w", was=b"0", **given))
+        assert (is_done, row) == (False, changed)
+        is_done, row = second.call(settle("w", was=b"1", **given))
+        assert is_done and row is not None and (row.answer, row.details) == (b"yes", b"3")
+        again = first.call(first.store.change_wait("w", change, was=b"3"))
+        assert again == row
+
+    def test_what_was_read_does_not_hold_up_the_clock(self, client: Client) -> None:
+        comparing(client).halted("run", "w", due_in=10)
+        client.change("w", details=b"0")
+        client.clock.advance(10)
+        given: dict[str, Any] = {"by": SettledBy.ANSWER, "answer": b"yes", "details": b"1", "was": b"0"}
+        is_done, row = client.call(client.store.settle("w", **given))
+        assert not is_done and row is not None
+        assert (row.settled_by, row.details) == (SettledBy.CLOCK, b"0")
+
+    def test_of_many_who_change_what_they_read_one_at_a_time_comes_through(
+        self, clients: Callable[[], Client]
+    ) -> None:
+        many = [comparing(clients()) for _ in range(RACERS)]
+        many[0].halted("run", "w")
+        many[0].change("w", details=b"")
+
+        def add(client: Client, mark: bytes) -> None:
+            while True:
+                was = client.wait("w").details
+                change = WaitChange(details=was + mark)
+                now = client.call(client.store.change_wait("w", change, was=was))
+                if now is not None and mark in now.details:
+                    return
+
+        threads = [threading.Thread(target=add, args=(c, b"%d" % k)) for k, c in enumerate(many)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(many[0].wait("w").details) == sorted(b"0123"[:RACERS])
 
     def test_a_wait_may_be_opened_with_the_admission(self, client: Client) -> None:
         chain = client.admit("template")

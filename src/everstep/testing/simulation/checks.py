@@ -310,6 +310,7 @@ class Judge:
 
     def all(self, explained: list[Told]) -> Iterator[Broken]:
         """Yield what is broken of all that can be told without knowing the flow."""
+        ledger = self.ledger
         yield from self.surprises()
         yield from (Broken("store", flaw) for flaw in self.world.store.flaws())
         yield from self.durable()
@@ -317,9 +318,12 @@ class Judge:
             yield from self.verified(kept)
             yield from self.leases(kept)
             yield from self.progress(kept)
-            yield from self.waits(kept)
-            yield from self.signals(kept)
-            yield from self.events(kept)
+            if kept.waits or ledger.settled:
+                yield from self.waits(kept)
+            if kept.signals or ledger.sent:
+                yield from self.signals(kept)
+            if kept.had or ledger.missed or ledger.published:
+                yield from self.events(kept)
             yield from self.attempts(kept)
             yield from self.abandoned(kept)
         yield from self.steps_once()
@@ -360,7 +364,7 @@ class Judge:
 
     def progress(self, kept: Kept) -> Iterator[Broken]:
         row = kept.row
-        if row.status is Status.RUNNING:
+        if row.status is Status.RUNNING and not row.is_paused:
             yield Broken("progress", f"run {row.run_id!r} is running, and no process drives it.")
         now = self.world.store.clock.now()
         if row.status is Status.HALTED:
@@ -369,7 +373,7 @@ class Judge:
             ripe = [
                 wait.path for wait in kept.waits if wait.status is not WaitStatus.CLOSED and wait.is_ripe(now)
             ]
-            if ripe:
+            if ripe and not row.is_paused:
                 yield Broken(
                     "progress", f"run {row.run_id!r} could go on at {', '.join(ripe)}, and does not."
                 )

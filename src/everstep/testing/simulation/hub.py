@@ -153,7 +153,7 @@ class Hub:
     @property
     def current(self) -> SimThread | None:
         """The simulated thread that asks; none if it is no simulated one."""
-        return current_thread()
+        return getattr(getcurrent(), "thread", None)
 
     def start(self, thread: SimThread) -> SimThread:
         """Let a thread begin when it is its turn."""

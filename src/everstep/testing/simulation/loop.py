@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from heapq import heappop, heappush
 from math import ceil
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, cast
 from weakref import WeakSet, ref
 
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread, current_thread
@@ -33,6 +33,13 @@ class LoopOwner(Protocol):
 
     def default_executor(self) -> Executor:
         """Return the threads for work of no particular kind."""
+
+
+class _Gone:
+    """What code finds as its loop while it is freed: all that is asked of it fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the process of this loop is dead")
 
 
 class _Handle(asyncio.Handle):
@@ -119,9 +126,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._numbers += 1
         # Whole microseconds, and at least one if it is to come at all: else who waits for what rounding left
-        # over would wait for ever.
+        # over would wait for ever. `when` is compared as who waits does it, with the time in seconds.
         now = self._hub.now
-        due = max(now + 1, ceil(when * SECOND - 0.001)) if when * SECOND > now else now
+        due = max(now + 1, ceil(when * SECOND - 0.001)) if when > now / SECOND else now
         heappush(self._timers, (due, self._numbers, handle))
         return handle
 
@@ -267,9 +274,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def abandon(self) -> None:
         """Free what was under way when its process died. Nothing that it does on the way counts."""
         self._is_closed = True
-        for task in self.unfinished():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self._close(task)
+        # Where no loop runs, a `gather` of nothing in a `finally` makes one, which is never closed.
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, _Gone()))
+        try:
+            for task in self.unfinished():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._close(task)
+        finally:
+            asyncio._set_running_loop(running)
         if self._ready:
             with warnings.catch_warnings():  # what was to be awaited never will be
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from everstep.model.leases import Process
@@ -177,11 +177,14 @@ class SimProcess:
         """Errors that no one handled."""
         self.counts: dict[str, int] = {}
         """How often it came to each kind of point."""
+        self._system: SimSystem | None = None
 
-    @cached_property
+    @property
     def system(self) -> SimSystem:
         """What its hosts take from its machine."""
-        return SimSystem(self, self.world, self.world.seed)
+        if self._system is None:
+            self._system = SimSystem(self, self.world, self.world.seed)
+        return self._system
 
     def start(self, work: Callable[[], None], name: str) -> SimThread:
         """Start a thread of this process."""

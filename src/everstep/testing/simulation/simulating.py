@@ -4,6 +4,7 @@ it when it is asked for: it needs greenlet.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,6 +19,8 @@ from everstep.testing.simulation.sqlite import SqliteShared
 from everstep.testing.simulation.story import told
 from everstep.testing.simulation.trial import FlowTrial, check_answers
 
+MOST_POINTS = 10_000_000
+"""To so many points may all schedules with a single fault come together: that takes some minutes."""
 Store = Literal["local", "remote", "awaited", "sqlite"]
 
 
@@ -58,6 +61,7 @@ def simulate(
     answers: Mapping[str, Any] | None = None,
     channel: Mapping[str, Any] | None = None,
     schedules: int = 200,
+    single_faults: int | None = None,
     seed: int = 0,
     faults: Iterable[str] = tuple(Fault),
     store: Store = "local",
@@ -73,9 +77,10 @@ def simulate(
     returns, or `ITSELF` for one that does nothing to the world. `answers` are given to nodes that wait;
     where there is none, the due time comes.
 
-    First every fault of `faults` is tried at every point, then `schedules` that follow from `seed`. With
-    `only`, the decisions that a failure printed, and nothing else. The uninterrupted run must end as `ends`
-    says. A flow that is not `deterministic` is not compared with it.
+    First every fault of `faults` is tried at every point, then `schedules` that follow from `seed`. A long
+    run has too many points for that: say with `single_faults` how many of those are tried, spread over the
+    whole run. With `only`, the decisions that a failure printed, and nothing else. The uninterrupted run must
+    end as `ends` says. A flow that is not `deterministic` is not compared with it.
     """
     kinds = _kinds(faults)
     if store not in get_args(Store):
@@ -99,7 +104,10 @@ def simulate(
             check(explorer, explorer.whole)
             _check_end(explorer, ends)
             try:
-                explore(explorer, schedules, seed, None if only is None else _decisions(only))
+                if only is not None:
+                    _repeat(explorer, _decisions(only))
+                else:
+                    explore(explorer, schedules, seed, single_faults)
             except SimulationFailed as failed:
                 raise _explained(explorer, failed) from None
         counts = dict(explorer.counts)
@@ -157,22 +165,40 @@ def _kinds(faults: Iterable[str]) -> list[Fault]:
         ) from None
 
 
-def explore(explorer: Explorer, schedules: int, seed: int, only: list[Taken] | None) -> None:
+def _repeat(explorer: Explorer, only: list[Taken]) -> None:
+    tried = explorer.try_chosen(only)
+    check(explorer, tried, is_short=True)
+    _check_taken(only, tried)
+
+
+def explore(explorer: Explorer, schedules: int, seed: int, single_faults: int | None) -> None:
     """Try what is to be tried; raise for the first schedule that breaks a promise, as short as it gets."""
-    if only is not None:
-        tried = explorer.try_chosen(only)
-        check(explorer, tried, is_short=True)
-        _check_taken(only, tried)
-        return
-    if schedules and not any(True for _ in explorer.single_faults()):
+    single = list(explorer.single_faults())
+    if schedules and not single:
         raise BadRequest(
             "none of these faults can happen in this flow, so nothing would be tried.",
             fix="Leave faults= out, or name others.",
         )
-    for taken in explorer.single_faults():
+    if single_faults is None:
+        _check_length(len(single), len(explorer.points))
+    elif single_faults < len(single):
+        chosen = sorted(random.Random(seed).sample(range(len(single)), max(0, single_faults)))
+        single = [single[k] for k in chosen]
+    for taken in single:
         check(explorer, explorer.try_fault(taken))
     for number in range(schedules):
         check(explorer, explorer.try_drawn(seed * 1_000_003 + number))
+
+
+def _check_length(single: int, points: int) -> None:
+    """Raise if each fault at each point would take very long: a run with more points also takes longer."""
+    if single * points > MOST_POINTS:
+        raise BadRequest(
+            f"the run comes to {points:,} points at which something can go wrong, so there are {single:,} "
+            "schedules with a single fault: that would take very long.",
+            fix="Give the flow less to do, name fewer faults=, or say how many of these schedules are tried, "
+            f"single_faults={max(1, MOST_POINTS // points // 10):_}.",
+        )
 
 
 def check(explorer: Explorer, tried: Tried, *, is_short: bool = False) -> None:

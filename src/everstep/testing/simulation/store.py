@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from operator import call
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import msgspec
 
 from everstep.errors import EverstepError, StoreNotWritable, StoreUnavailable
-from everstep.model.leases import Lease, WorkerRow
+from everstep.model.leases import Held, Lease, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import Sending, SignalRow
 from everstep.ports.restoring import RestoringBlobs
@@ -48,7 +48,7 @@ AFTER = (Fault.CRASH, Fault.LOST_REPLY, Fault.STALL, Fault.POWER_CUT)
 SAFE_TWICE = frozenset(
     {
         *("put", "renew", "release_lease", "report", "introduce", "fire", "ack"),
-        *("send", "keep_event", "settle_event", "tag"),
+        *("send", "keep_event", "settle_event", "tag", "mark", "pause_lane", "unpause_lane"),
     }
 )
 """What may reach the store a second time without having been sent again."""
@@ -65,7 +65,7 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events", "audit", "labels"),
+    *("inbox", "had_events", "audit", "labels", "held"),
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -80,7 +80,7 @@ WRITES = (
         "change_wait",
         "claim_due",
     ),
-    *("send", "keep_event", "settle_event", "tag"),
+    *("send", "keep_event", "settle_event", "tag", "mark", "pause_lane", "unpause_lane"),
     *(
         "set_aside",
         "report",
@@ -104,6 +104,8 @@ TRIP = 300
 WORK = 60
 """Microseconds that the store takes for a call."""
 _CAPABILITIES = Capabilities(
+    compares=True,
+    takes_head=True,
     durable=True,
     single_writer=True,
     recodes=True,
@@ -113,6 +115,7 @@ _CAPABILITIES = Capabilities(
     has_events=True,
     audits=True,
     has_labels=True,
+    pauses=True,
 )
 
 
@@ -246,6 +249,9 @@ class SharedStore(Shared):
 class Line:
     """One process's line to the store."""
 
+    looks_every = 0.25
+    tells_pauses = True
+
     def __init__(self, shared: Shared, process: SimProcess, rules: Rules) -> None:
         self.shared = shared
         self.process = process
@@ -368,6 +374,11 @@ class LocalLine(Line):
         self._world.hub.pass_time(WORK)
         self.do("release_lease", partial(self.rules.release_blocking, lease))
 
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        self._world.hub.pass_time(WORK)
+        found: Held = self.look("held", partial(cast(Any, self.rules).held_blocking, run_ids))
+        return found
+
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         self._world.hub.pass_time(WORK)
         self.do("report", partial(self.rules.report_blocking, worker, ttl))
@@ -376,7 +387,11 @@ class LocalLine(Line):
         self._world.hub.pass_time(WORK)
         if writes:
             return self.do(name, self._work(name, given, named))
-        return self.look(name, partial(finished, getattr(self.rules, name), given, named))
+        if self.process.is_dead:
+            raise Dead
+        if self._world.hub.now < self.shared.away_until:
+            self.check_reachable(is_write=False)
+        return self.carry_out(partial(finished, getattr(self.rules, name), given, named))
 
 
 class AwaitedLine(Line):
@@ -409,6 +424,12 @@ class RemoteLine(AwaitedLine):
 
     def release_blocking(self, lease: Lease) -> None:
         self._travel("release_lease", partial(self.rules.release_blocking, lease))
+
+    def held_blocking(self, run_ids: Collection[str]) -> Held:
+        hub = self._world.hub
+        hub.pass_time(2 * TRIP)
+        found: Held = self.look("held", partial(cast(Any, self.rules).held_blocking, run_ids))
+        return found
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         self._travel("report", partial(self.rules.report_blocking, worker, ttl))

@@ -25,6 +25,7 @@ from everstep.model.address import plain_of
 from everstep.model.enums import Status
 from everstep.model.records import RESULT
 from everstep.ports.durability import Notice
+from everstep.testing.playing import voter_of
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
 from everstep.testing.simulation.faults import Decider
 from everstep.testing.simulation.played import Doubles, played
@@ -222,7 +223,7 @@ class FlowTrial:
             if answer is not None:
                 here.sleep(5)
                 with suppress(WaitSettled):  # the clock was first, or a process that died had answered it
-                    host.answer(wait.id, answer)
+                    host.answer(wait.id, answer, by=voter_of(wait, answer))
                 return True
         due = [wait.due_at for wait in waits if wait.due_at is not None]
         if not due and waits:

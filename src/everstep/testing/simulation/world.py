@@ -299,7 +299,10 @@ class World:
             if self.hub.interrupted is not None:
                 raise self.hub.interrupted
             if self.hub.hangs:
-                raise NeverEnds(f"threads wait again and again, and nothing comes of it.{self._heard()}")
+                raise NeverEnds(
+                    f"threads have waited {self.hub.waits:,} times: they go round and round, or do more than "
+                    f"can be simulated.{self._heard()}"
+                )
             if self._open:
                 left = ", ".join(sorted(self._open))
                 raise NeverEnds(f"nothing can happen any more, and {left} has not ended.{self._heard()}")

@@ -8,9 +8,26 @@ from typing import Any
 
 import pytest
 
-from everstep import END, AsyncContext, Context, Flow, Host, Node, Retry, Status, node, parallel, route, wait
+from everstep import (
+    END,
+    AsyncContext,
+    Context,
+    Flow,
+    Host,
+    Node,
+    Retry,
+    Status,
+    chain,
+    node,
+    parallel,
+    route,
+    wait,
+)
 from everstep.errors import BadRequest
 from everstep.inbox import add, append, replace
+from everstep.model.waits import SignalRow
+from everstep.stores.memory.store import MemoryStore
+from tests.keyframes import space_keyframes
 
 
 @node(output="messages")
@@ -104,6 +121,36 @@ def test_what_is_sent_is_what_the_value_is_declared_to_be(host: Host) -> None:
         host.send("r", name, value)
     assert host.resume("r", flow)["b"] == [[Note("a")], "fast", 1e308]
     assert [signal.value for signal in host.inbox("r")] == [{"text": 1}, "b", 7, 1e308]
+
+
+@pytest.mark.stores("memory")
+def test_what_stays_in_the_inbox_is_looked_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    really_ask = MemoryStore.inbox
+
+    async def ask(store: MemoryStore, run_id: str, **wanted: Any) -> list[SignalRow]:
+        found = await really_ask(store, run_id, **wanted)
+        given.append(len(found))
+        return found
+
+    @node(output="n")
+    def count(n: int, notes: list[int]) -> int:
+        host.send("r", "notes", n)
+        return n + 1
+
+    @route(["count", END])
+    def again(n: int) -> Any:
+        return "count" if n < 10 else END
+
+    flow = Flow("f", [count, again], entry="count", inbox={"notes": append})
+    host.start(flow, {"n": 0, "notes": []}, run_id="r")
+    for k in range(20):
+        host.send("r", "notes", "no number")
+        host.send("r", "aside", k)
+    monkeypatch.setattr(MemoryStore, "inbox", ask)
+    host.resume("r", flow).raise_for_status()
+    assert len(host.state("r")["notes"]) >= 9
+    assert sum(given) <= 20 + 10
 
 
 @pytest.mark.stores("memory")
@@ -275,3 +322,167 @@ def test_another_attempt_at_an_effect_has_what_the_first_had(host: Host, url: st
     flow = Flow("f", [send, close], inbox={"notes": append}, durability="strong")
     assert host.run(flow, {"notes": [1]}, run_id="r")["end"] == [1, [1, 2]]
     assert made == [[1], [1]]
+
+
+class Asked:
+    """A model that is asked in durable calls, and may die in one of them."""
+
+    def __init__(self, *, dies_in: int = 0) -> None:
+        self.dies_in = dies_in
+        self.made: list[tuple[list[Any], str]] = []
+
+    def model(self, messages: list[Any], idempotency_key: str) -> str:
+        self.made.append((list(messages), idempotency_key))
+        if len(self.made) == self.dies_in:
+            raise KeyboardInterrupt
+        return f"reply {len(messages)}"
+
+    async def model_soon(self, messages: list[Any], idempotency_key: str) -> str:
+        return self.model(messages, idempotency_key)
+
+    def agent(self, *, is_async: bool, waits: bool = False) -> Node:
+        """Return a node that asks twice, and may wait for a person in between."""
+
+        def work(notes: list[Any], ctx: Context) -> str:
+            first = ctx.step("model", self.model, notes)
+            if waits:
+                ctx.wait(wait.approval("ok"))
+            return ctx.step("model", self.model, [*notes, first])
+
+        async def work_soon(notes: list[Any], ctx: AsyncContext) -> str:
+            first = await ctx.step("model", self.model_soon, notes)
+            if waits:
+                await ctx.wait(wait.approval("ok"))
+            return await ctx.step("model", self.model_soon, [*notes, first])
+
+        return Node(work_soon if is_async else work, name="agent", output="said", halts=waits)
+
+
+@node(output="end")
+def close(said: Any, notes: list[Any]) -> list[Any]:
+    return [said, notes]
+
+
+def changed_of(host: Host) -> list[str]:
+    steps = [step for record in host.history("r") for step in record.steps]
+    return [label for step in steps if step.unit is not None for label in step.unit.changed]
+
+
+@pytest.mark.parametrize("durability", ["strong", "partial"])
+@pytest.mark.parametrize("dies_in", [1, 2])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_durable_call_is_made_again_with_what_it_had(
+    host: Host, is_async: bool, dies_in: int, durability: Any
+) -> None:
+    """What came in between was taken first, and the call repeated with the same key and other arguments."""
+    asked = Asked(dies_in=dies_in)
+    flow = Flow("f", [asked.agent(is_async=is_async), close], inbox={"notes": append}, durability=durability)
+    host.start(flow, {"notes": [1]}, run_id="r")
+    host.send("r", "notes", 2)
+    with pytest.raises(KeyboardInterrupt):
+        host.resume("r", flow)
+    host.send("r", "notes", 3)
+    assert host.resume("r", flow)["end"] == ["reply 3", [1, 2, 3]]
+    calls = [[1, 2], [1, 2, "reply 2"]]
+    assert [messages for messages, _ in asked.made] == [*calls[:dies_in], *calls[dies_in - 1 :]]
+    assert len({key for _, key in asked.made}) == 2
+    assert changed_of(host) == []
+    assert host.storage.verify("r")[0].is_sound
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_node_that_waits_between_durable_calls_goes_on_with_what_it_had(host: Host, is_async: bool) -> None:
+    asked = Asked()
+    agent = asked.agent(is_async=is_async, waits=True)
+    flow = Flow("f", [agent, close], inbox={"notes": append}, durability="strong")
+    [ok] = host.run(flow, {"notes": [1]}, run_id="r").waits
+    host.send("r", "notes", 2)
+    host.answer(ok.id, {"approved": True})
+    assert host.resume("r", flow)["end"] == ["reply 2", [1, 2]]
+    assert [messages for messages, _ in asked.made] == [[1], [1, "reply 1"]]
+    assert changed_of(host) == []
+
+
+def test_what_runs_beside_others_makes_its_first_durable_call_with_what_it_was_given(host: Host) -> None:
+    """Another step that started took what came, before the node had made its first call."""
+    made: list[list[int]] = []
+
+    async def look(notes: list[int]) -> int:
+        made.append(list(notes))
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        return len(notes)
+
+    beside_is_over = asyncio.Event()
+
+    @node(output="said")
+    async def agent(notes: list[int], ctx: AsyncContext) -> Any:
+        if not made:
+            await asyncio.to_thread(host.send, "r", "notes", 2)
+            await beside_is_over.wait()
+        return await ctx.step("look", look, notes)
+
+    @node(output="one")
+    async def one() -> int:
+        while not host.inbox("r"):
+            await asyncio.sleep(0.01)
+        return 1
+
+    @node(output="other")
+    async def other(one: int) -> int:
+        beside_is_over.set()
+        return one
+
+    nodes = [parallel(agent, chain(one, other)), close]
+    flow = Flow("f", nodes, inbox={"notes": append}, durability="strong")
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"notes": [1]}, run_id="r")
+    assert host.resume("r", flow)["end"] == [1, [1, 2]]
+    assert made == [[1], [1]]
+
+
+def test_first_calls_at_once_say_once_that_their_node_has_begun(host: Host) -> None:
+    async def look(n: int) -> int:
+        return n
+
+    @node(output="said")
+    async def agent(notes: list[int], ctx: AsyncContext) -> Any:
+        return list(await asyncio.gather(*(ctx.step("look", look, n, key=n) for n in range(20))))
+
+    flow = Flow("f", [agent, close], inbox={"notes": append}, durability="strong")
+    assert host.run(flow, {"notes": [1]}, run_id="r")["said"] == [*range(20)]
+    steps = [step for record in host.history("r") for step in record.steps]
+    assert [step.status.value for step in steps if step.path == "agent"] == ["running", "completed"]
+
+
+def test_attempts_at_a_node_whose_calls_failed_have_what_the_first_had(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing of its calls is left, and what is known of it comes from a keyframe."""
+    made: list[list[int]] = []
+    attempts: list[int] = []
+
+    def look(notes: list[int]) -> int:
+        made.append(list(notes))
+        if len(made) == 1:
+            raise ConnectionError("try again")
+        return len(notes)
+
+    @node(output="said", retry=Retry(3, first=0, jitter=0))
+    def agent(notes: list[int], ctx: Context) -> Any:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 2:
+            raise ConnectionError("before any call")
+        if len(attempts) == 3:
+            raise KeyboardInterrupt
+        return ctx.step("look", look, notes)
+
+    flow = Flow("f", [agent, close], inbox={"notes": append}, durability="strong")
+    space_keyframes(monkeypatch, lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"notes": [1]}, run_id="r")
+    assert host.history("r")[-1].keyframe
+    host.send("r", "notes", 2)
+    assert host.resume("r", flow)["end"] == [1, [1, 2]]
+    assert (made, attempts) == ([[1], [1]], [1, 2, 3, 3])
+    assert host.storage.verify("r")[0].is_sound

@@ -126,12 +126,12 @@ def test_a_key_that_cannot_be_stored_is_refused(world: World, host: Host, key: A
     assert world.calls == []
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a@1", "a#1", "a=b", "$a", 7])
+@pytest.mark.parametrize("name", ["", "a/b", "a@1", "a#1", "a=b", "$a", "na\udcffme", 7])
 def test_a_name_that_would_be_part_of_a_path_is_refused(world: World, host: Host, name: Any) -> None:
     def body(ctx: Context) -> Steps:
         return (yield world.ask(name, "a"))
 
-    assert "asks for a step called" in error_of(host.run(world.flow(body)))
+    assert "asks for a step" in error_of(host.run(world.flow(body)))
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,23 @@ def undecodable() -> Exception:
     raise AssertionError
 
 
+def noted(note: str) -> Exception:
+    error = ValueError("no")
+    error.add_note(note)
+    return error
+
+
+def come_of(origin: Exception) -> Exception:
+    error = ValueError("no")
+    error.__cause__ = origin
+    return error
+
+
 ERRORS: dict[str, Callable[[], Exception]] = {
+    "half a character": lambda: ValueError("na\udcffme"),
+    "half a character in a file's name": lambda: FileNotFoundError(2, "No such file", "na\udcffme"),
+    "half a character in a note": lambda: noted("na\udcffme"),
+    "half a character in its cause": lambda: come_of(ValueError("na\udcffme")),
     "builtin": lambda: ValueError("no", 7),
     "no args": KeyError,
     "custom init": lambda: Declined("visa", amount=3),

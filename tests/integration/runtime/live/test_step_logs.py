@@ -9,10 +9,15 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from everstep import Context, Flow, Host, KeyRing, Retry, node
+from everstep.errors import RunNotFound
+from everstep.ports.live import KeptLog, LogPlace
+from everstep.runtime.live.bodies import Bound
 from everstep.runtime.live.log_text import HALF, LogText, without_secrets
+from everstep.runtime.live.step_logs import LoggedText
 from everstep.wait import Wait
 
 pytestmark = pytest.mark.servers
@@ -40,6 +45,28 @@ def test_what_a_node_prints_and_logs_is_kept_with_its_step(host: Host, capsys: A
     assert lines[2].endswith("WARNING tests.step_logs: careful with this")
     assert len(lines) == 3
     assert "hello 7" in capsys.readouterr().out, "it goes where it went before, too"
+
+
+def test_a_call_of_a_logger_whose_arguments_do_not_fit_fails_no_node(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # those of pytest raise
+
+    class Odd:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    @node(output="one")
+    def logs_oddly(n: int) -> int:
+        log.warning("%d of %s", "one", n)
+        log.warning("careful with %s", Odd())
+        log.warning("fine")
+        return n
+
+    assert host.run(Flow("speaking", [logs_oddly], logs=True), {"n": 7}, run_id="A1")["one"] == 7
+    [kept] = host.debug.logs("A1/logs_oddly")
+    assert "--- Logging error ---" in kept.text
+    assert "WARNING tests.step_logs: fine" in kept.text
 
 
 def test_what_a_listener_says_is_in_no_log(url: str) -> None:
@@ -213,6 +240,59 @@ def test_a_line_that_has_not_ended_counts_in_bytes_too(host: Host, before: int) 
     assert kept.omitted + len(kept.text.encode()) > before * 31 + 3 * HALF - 200
 
 
+def kept_of(*said: str) -> str:
+    text = LogText(threading.Lock())
+    for one in said:
+        text.add(one)
+    return "…".join(map(str, text.kept()))
+
+
+def test_lines_around_a_long_one_are_kept() -> None:
+    text = LogText(threading.Lock())
+    for line in ("before\n", "x" * 100_000, "\n", "behind\n", "and last\n"):
+        text.add(line)
+    head, omitted, tail = text.kept()
+    assert head.startswith("before\nxxx") and tail.endswith("xxx\nbehind\nand last\n")
+    assert 31 * 1024 < len(head) <= HALF and 31 * 1024 - 300 < len(tail) <= HALF
+    assert len(head) + omitted + len(tail) == 7 + 100_001 + 7 + 9
+
+
+@pytest.mark.parametrize("shift", [*range(-24, 3), -300, -256, -255, 20])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "password=hunter2hunter2",
+        'api_key: "hun ter2 hunter2"',
+        "et_hunter2hunter2hunter2",
+        "Authorization: Bearer hunter2hunter2",
+        "password" + " " * 600 + "= hunter2",
+        "token=" + "hunter2" * 20_000,
+        'secret="' + "hunter2 " * 20_000 + '"',
+        "et_" + "hunter2" * 20_000,
+    ],
+    ids=range(8),
+)
+def test_a_secret_in_a_line_that_is_kept_in_parts_is_left_out(secret: str, shift: int) -> None:
+    line = "." * (HALF + shift - 1) + " " + secret + " and more"
+    for size in (HALF + 1, 4099, 64 * 1024):
+        said = [line[k : k + size] for k in range(0, len(line), size)]
+        kept = kept_of("begun\n", *said, "\nlast\n")
+        assert "hunter" not in kept and "ter2" not in kept, (shift, size)
+        assert "… and more" in kept and "last\n" in kept
+
+
+@pytest.mark.parametrize(
+    "word", ["x", "token", "token ", 'token="', "et_", "password" + " " * 1000, "=", "a=b,"]
+)
+def test_a_long_line_that_comes_in_parts_is_looked_through_once(word: str) -> None:
+    line = (word * 100_000)[:100_000]
+    text = LogText(threading.Lock())
+    began = time.process_time()
+    for k in range(0, len(line), 5_000):
+        text.add(line[k : k + 5_000])
+    assert time.process_time() - began < 4  # from each of its letters anew: minutes
+
+
 def test_half_a_character_is_spelled_out() -> None:
     text = LogText(threading.Lock())
     text.add("found caf\udce9\n")
@@ -260,6 +340,28 @@ def test_a_line_of_one_long_word_is_looked_through_once(word: str) -> None:
     began = time.process_time()
     without_secrets(line)
     assert time.process_time() - began < 1  # from each of its letters anew: a quarter of a minute
+
+
+def test_the_log_of_a_step_is_found_that_no_record_tells_of(host: Host) -> None:
+    @node
+    def dies(n: int) -> int:
+        return n
+
+    flow = Flow("speaking", [speaks, dies], logs=True)
+    host.run(flow, {"n": 7}, run_id="A1").raise_for_status()
+    services = host._host._services
+    for path, visit in (("speaks", 2), ("dies", 2), ("gone", 1)):  # as a process leaves it that was killed
+        place = LogPlace("A1", path, visit, 2, 1)
+        body = msgspec.json.encode(LoggedText(f"{path} {visit}\n", 0, ""))
+        services.live.ring.write_logs([KeptLog(place, Bound.log(place).closed(services.codecs, body))])
+    assert [one.text for one in host.debug.logs("A1/speaks")] == ["speaks 2\n"]
+    [first] = host.debug.logs("A1/speaks@1")
+    assert first.text.startswith("hello 7\n")
+    assert [one.text for one in host.debug.logs("A1/dies")] == ["dies 2\n"]
+    assert host.debug.logs("A1/dies@1") == []
+    assert [one.text for one in host.debug.logs("A1/gone")] == ["gone 1\n"]
+    with pytest.raises(RunNotFound, match="no part 'nowhere'"):
+        host.debug.logs("A1/nowhere")
 
 
 def test_logs_are_erased_with_their_run(host: Host) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, aclosing, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everstep import AsyncHost, Context, Flow, Host, KeyRing, node, wait
+from everstep.codec.chain import Codecs
 from everstep.errors import InputError, NodeFailed
 from everstep.ports.live import BEGINNING, MOST, NOT_HERE, KeptLog, LiveBatch, LiveRing, LogPlace, Offset
 from everstep.runtime.events import Event
+from everstep.runtime.live.entries import MOST_BYTES, LiveEntry, close_batch, entry_bytes, open_batch
 from everstep.runtime.live.writer import LiveWriter
 
 pytestmark = pytest.mark.servers
@@ -379,3 +383,23 @@ def test_a_store_without_live_data_says_so_and_tells_what_is_recorded(
     [gap] = [event for event in events if event.kind == "gap"]
     assert gap.data == {"reason": NOT_HERE}
     assert caplog.text.count("live data not kept") == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"name": "n", "data": {"a": 1}}])
+def test_an_entry_counts_its_data_once(more: dict[str, Any]) -> None:
+    """As `ctx.emit` makes it: what it tells is in there twice, by names and whole."""
+    inside = {"text": "x" * 60_000, **more}
+    data = {**inside, "name": "token", "data": inside}
+    entry = LiveEntry("emitted", "node", 1, 1, datetime(2026, 1, 1, tzinfo=UTC), data)
+    body = entry_bytes(entry)
+    assert len(body) < 61_000
+    codecs = Codecs(os.urandom)
+    assert open_batch(codecs, close_batch(codecs, "r", 1, 1, [body])) == [entry]
+
+
+def test_what_is_too_large_for_an_entry_is_left_out_and_its_size_told() -> None:
+    data = {"text": "x" * MOST_BYTES, "name": "token", "data": {"text": "x" * MOST_BYTES}}
+    codecs = Codecs(os.urandom)
+    body = entry_bytes(LiveEntry("emitted", "node", 1, 1, datetime(2026, 1, 1, tzinfo=UTC), data))
+    [found] = open_batch(codecs, close_batch(codecs, "r", 1, 1, [body]))
+    assert found.data["name"] == "token" and MOST_BYTES < found.data["omitted"] < MOST_BYTES + 200

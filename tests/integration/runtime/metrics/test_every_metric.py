@@ -276,6 +276,20 @@ def test_what_it_measures_is_what_the_clock_says(quick_folder: Path) -> None:
     staged(quick_folder, measured)
 
 
+def test_a_flow_that_is_paused_has_nothing_due(quick_folder: Path) -> None:
+    async def told(stage: Stage) -> None:
+        await leave_due(stage)
+        await stage.host.start(WAITING, {"a": 1})
+        await stage.host.fleet.pause(flow="plain")
+        paused = await stage.told()
+        for name in ("everstep_due_runs", "everstep_oldest_due_seconds", "everstep_untaken_runs"):
+            assert {dict(labels)["flow"] for _, labels in paused[name].samples} == {"waiting"}
+        await stage.host.fleet.unpause(flow="plain")
+        assert number(await stage.told(), "everstep_due_runs", flow="plain") == 1
+
+    staged(quick_folder, told)
+
+
 def test_what_the_process_uses_is_what_its_machine_says(quick_folder: Path) -> None:
     async def told(stage: Stage) -> None:
         before = await stage.told()

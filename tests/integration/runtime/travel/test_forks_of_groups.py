@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 import pytest
 
 from everstep import Flow, Host, at_least, node, parallel
+
+JOINED = threading.Event()
+"""What follows a group has begun: members that did not win need not be slow any more."""
 
 
 @node
@@ -17,7 +20,7 @@ def quick(x: int) -> str:
 
 @node
 def slow(x: int) -> str:
-    time.sleep(0.05)
+    JOINED.wait(10)
     return f"slow{x}"
 
 
@@ -28,6 +31,7 @@ def other(y: int) -> str:
 
 @node
 def after(quick: str = "-", slow: str = "-", other: str = "-") -> str:
+    JOINED.set()
     return f"{quick} {slow} {other}"
 
 
@@ -37,10 +41,12 @@ STRICT = Flow("strict", parallel(quick, other, policy=at_least(2)) >> after, dur
 
 def ends(host: Host, flow: Flow, **edits: Any) -> set[str]:
     """Return what forks at every checkpoint of a run come to."""
+    JOINED.clear()
     host.run(flow, {"x": 1, "y": 2} if flow is STRICT else {"x": 1}, run_id="r")
     found = set()
     for checkpoint in host.checkpoints("r"):
         if "quick" in checkpoint.nodes or checkpoint.sequence > 2:
+            JOINED.clear()
             result = host.resume(host.fork("r", at=checkpoint.sequence, **edits).run_id, flow)
             assert result.error is None, (checkpoint.sequence, result.error)
             found.add(result["after.__result__"])

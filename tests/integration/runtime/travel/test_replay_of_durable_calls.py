@@ -148,6 +148,29 @@ def test_a_call_that_is_not_recorded_is_refused_by_name(host: Host) -> None:
     assert again(host, flow, allow_effects=True).made == ("$refund@1",)  # it was not recorded
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_one_that_fails_is_tried_again_as_in_a_run(host: Host, mode: str) -> None:
+    world = World(mode)
+    is_edited: list[bool] = []
+
+    def work(what: str) -> str:
+        world.calls.append(what)
+        if len(world.calls) < 3:
+            raise ConnectionError("not yet")
+        return what
+
+    def body(ctx: Context) -> Any:
+        if is_edited:
+            yield ask("look", world.fn(work), "a", retry=Retry(2, first=0.001))
+        return "said"
+
+    flow = world.flow(body)
+    host.run(flow, run_id="r")
+    is_edited.append(True)
+    done = again(host, flow, allow_effects=True)
+    assert (done.error, done.made, world.calls) == (None, ("$look@1",), ["a", "a", "a"])
+
+
 def test_one_that_does_nothing_to_the_world_is_made_and_told(host: Host) -> None:
     is_edited: list[bool] = []
 

@@ -20,6 +20,7 @@ from everstep.errors import (
     WaitTimeout,
 )
 from everstep.inbox import append
+from everstep.model.waits import SignalRow
 from everstep.testing import ManualClock
 from everstep.types import LeaveOut
 
@@ -261,6 +262,35 @@ def test_a_fallback_has_what_waits_took_behind_its_base_and_names_the_rest(tmp_p
         assert result.fallback.lost_signals == ("note",)
         assert [said for said, _ in result["log"]] == ["one", "two", "three", "four"]
         assert not host.send(result.run_id, "m", "again", id="three").is_new
+
+
+def test_a_fallback_has_all_even_if_that_is_more_than_an_inbox_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were too many were lost, and not named either."""
+    flow = Flow("turns", [chain(*(wait.signal(f"w{k}", signal="m") for k in range(4)))])
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        host.run(flow, {}, run_id="r")
+        base = host.latest("r").sequence
+        store = host._lanes.call(_store)
+        send = store.send
+
+        def send_few(run_id: str, signal: SignalRow, *, most: int = 2, **more: Any) -> Any:
+            return send(run_id, signal, most=most, **more)
+
+        monkeypatch.setattr(store, "send", send_few)
+        for said in ("one", "two"):
+            host.send("r", "m", said, id=said)
+            host.resume("r", flow)
+        for said in ("x", "y"):
+            host.send("r", "other", said, id=said)
+        with closing(apsw.Connection(f"{tmp_path}/runs.db")) as db:
+            damage = "UPDATE checkpoints SET body = x'00' WHERE position & 4294967295 > ?"
+            db.execute(damage, (base,))
+        result = host.resume("r", flow, fallback=True)
+        assert result.fallback is not None and result.fallback.lost_signals == ()
+        assert [result[f"w{k}"] for k in range(2)] == ["one", "two"]
+        assert [signal.id for signal in host.inbox(result.run_id)] == ["x", "y"]
 
 
 def test_a_bundle_leaves_out_signals_whose_names_say_that_they_are_secrets(tmp_path: Path) -> None:

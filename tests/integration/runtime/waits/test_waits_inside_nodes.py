@@ -253,6 +253,19 @@ def test_what_is_no_wait_is_refused_by_name(world: World, host: Host, what: Any)
     assert "Give what everstep.wait makes" in error_of(host.run(flow_of(world, body)))
 
 
+@pytest.mark.parametrize("name", ["a/b", "a@2", "a#1", "a=b", "$a", "na\udcffme"])
+def test_a_wait_under_a_name_that_would_be_part_of_a_path_is_refused(
+    world: World, host: Host, name: str
+) -> None:
+    def body(ctx: Context) -> Any:
+        yield waiting(wait.signal(name))
+
+    assert "BadRequest: node 'agent' asks for a step or a wait called" in error_of(
+        host.run(flow_of(world, body), run_id="r")
+    )
+    assert host.history("r")
+
+
 def test_catching_exceptions_does_not_keep_a_node_from_leaving(world: World, host: Host) -> None:
     @node(output="answer", halts=True)
     def agent(ctx: Context) -> str:

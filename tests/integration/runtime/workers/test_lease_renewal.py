@@ -15,11 +15,16 @@ from everstep.testing.conformance.kit import TTL, Client, StoreKit
 class Stopped:
     """A drive that notes why it was stopped."""
 
+    lane = ("flow", None)
+
     def __init__(self) -> None:
         self.reason: EverstepError | None = None
 
     def stop(self, reason: EverstepError) -> None:
         self.reason = reason
+
+    def pause(self, mark: str) -> None:
+        pass
 
     def nudge(self) -> None:
         pass

@@ -10,9 +10,11 @@ import pytest
 
 import everstep
 from everstep import AsyncHost, Flow, Host, node, wait
+from everstep.cli.commands.travel.explain import write
 from everstep.errors import FlowChanged
 from everstep.model.leases import Taken, WorkerRow
 from everstep.results import WhyUntaken, WorkerInfo
+from everstep.runtime.workers.built_in import BULK, asking
 
 pytestmark = pytest.mark.stores("sqlite")
 
@@ -41,9 +43,8 @@ PINNED = orders("1", add, ship, pinned=True)
 NOW_PINNED = orders("2", add, ship, pinned=True)
 
 
-def report(host: Host, flow: Flow | None = None, **about: object) -> None:
-    """Let a worker be alive that takes the runs of a flow; without one, one of 0.1.0, which names none."""
-    takes = [flow] if flow is not None else []
+def report(host: Host, *takes: Flow, **about: object) -> None:
+    """Let a worker be alive that takes the runs of flows; without any, one of 0.1.0, which names none."""
     row = WorkerRow(
         worker_id="w",
         host="elsewhere",
@@ -78,7 +79,7 @@ def test_a_worker_says_which_everstep_it_is_and_which_versions_it_takes(host: Ho
         async with AsyncHost(host.url) as other:
             worker = other.worker([SECOND])
             working = asyncio.create_task(worker.run())
-            while not (found := await other.fleet.workers()) or len(found[0].takes) < 2:
+            while not (found := await other.fleet.workers()) or len(found[0].takes) < 4:
                 await asyncio.sleep(0.02)
             worker.stop()
             await working
@@ -86,8 +87,14 @@ def test_a_worker_says_which_everstep_it_is_and_which_versions_it_takes(host: Ho
 
     (info,) = asyncio.run(look())
     assert info.release == everstep.__version__
-    named = [(one.flow_version, one.flow_hash) for one in info.takes]
-    assert named == [("2", SECOND.plan.hash), ("", FIRST.plan.hash)]
+    assert info.flows == ["orders"]
+    named = [(one.flow_id, one.flow_version, one.flow_hash) for one in info.takes]
+    assert named == [
+        ("orders", "2", SECOND.plan.hash),
+        ("orders", "", FIRST.plan.hash),
+        (BULK.name, "", BULK.hash),
+        ("everstep.ask.orders", "", asking("orders").hash),
+    ]
 
 
 def test_a_run_is_taken_while_a_live_worker_names_its_version(host: Host) -> None:
@@ -111,6 +118,17 @@ def test_after_a_roll_back_a_run_of_the_newer_version_is_named(host: Host) -> No
     assert host.work([FIRST], until_idle=True).claimed == 0
 
 
+def test_explain_does_not_say_that_what_no_worker_takes_starts_at_once(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.start(SECOND, {"amount": 1}, run_id="A17")
+    report(host, is_stopping=True)
+    write(host.explain("A17", SECOND))
+    said = capsys.readouterr().out
+    assert "no live worker takes it" in said and "started first, once a worker takes it" in said
+    assert "at once" not in said
+
+
 def test_records_that_no_live_worker_reads_are_named(host: Host) -> None:
     host.start(FIRST, {"amount": 1}, run_id="A17")
     report(host)
@@ -127,6 +145,29 @@ def test_a_run_that_has_its_answer_is_due_and_one_that_waits_is_judged_if_it_is_
     assert why(host) is WhyUntaken.NO_WORKER
     host.resume("A17", asking)
     assert host.fleet.untaken() == host.fleet.untaken("A17") == []
+
+
+def test_what_no_worker_takes_is_named_however_many_others_are_due(host: Host) -> None:
+    """Also where more newer runs are due, or more have an answer, than a listing has."""
+    asking = orders("1", add, wait.approval("ok"), ship), orders("2", add_tax, wait.approval("ok"), ship)
+    report(host, FIRST, asking[0])
+    for flow, run_ids in ((asking[0], ("H1", "H2", "H3")), (asking[1], ("H4",))):
+        for run_id in run_ids:
+            host.run(flow, {"amount": 1}, run_id=run_id)
+            host.answer(host.waits(run_id)[0].id, {"approved": True})
+    host.start(SECOND, {"amount": 1}, run_id="A1")
+    for n in range(2, 6):
+        host.start(FIRST, {"amount": 1}, run_id=f"A{n}")
+    assert [one.run_id for one in host.fleet.untaken(limit=2)] == ["A1", "H4"]
+
+
+def test_what_no_worker_takes_is_named_however_many_are_paused(host: Host) -> None:
+    other = Flow("others", [add], durability="strong")
+    host.start(other, {"amount": 1}, run_id="B1")
+    for n in range(3):
+        host.start(FIRST, {"amount": 1}, run_id=f"A{n}")
+    host.fleet.pause(flow="orders")
+    assert [one.run_id for one in host.fleet.untaken(limit=2)] == ["B1"]
 
 
 def test_a_pinned_run_is_left_by_workers_of_other_versions_and_taken_by_its_own(host: Host) -> None:

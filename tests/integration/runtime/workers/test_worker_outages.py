@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from everstep import Context, Durability, Flow, node
-from everstep.cli.commands.fleet.worker import opened
+from everstep.cli.commands.fleet.opening import opened
 from everstep.client.host import AsyncHost
 from everstep.errors import StoreUnavailable
 from everstep.model.enums import Mode

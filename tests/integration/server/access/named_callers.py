@@ -21,10 +21,19 @@ def bearer(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token_of(name)}"}
 
 
-def entry(name: str, role: str, *, flows: tuple[str, ...] = (), expires: str = "", token: str = "") -> str:
+def entry(
+    name: str,
+    role: str,
+    *,
+    flows: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
+    expires: str = "",
+    token: str = "",
+) -> str:
     """Return what stands in the file for a name with one token."""
     lines = [f'[tokens."{name}"]', f'role = "{role}"']
     lines += [f"flows = [{', '.join(repr(flow) for flow in flows)}]"] if flows else []
+    lines += [f"tags = [{', '.join(repr(tag) for tag in tags)}]"] if tags else []
     lines += [f'[[tokens."{name}".hashes]]', f'sha256 = "{digest_of(token or token_of(name))}"']
     return "\n".join([*lines, *([f"expires = {expires}"] if expires else []), ""])
 

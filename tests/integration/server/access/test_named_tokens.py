@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -120,6 +121,50 @@ def test_a_file_that_changes_counts_within_a_second(tmp_path: Path) -> None:
             assert await status_of(s, "bo") == 401
             # Of the same length, and written in the same tick of the clock of the disk.
             (tmp_path / "tokens.toml").write_text(entry("bob", "admin", token=token_of("bo")))
+            s.clock.advance(timedelta(seconds=1))
+            assert (await status_of(s, "ann"), await status_of(s, "bo")) == (401, 200)
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_being_written_is_not_taken_in_before_it_has_settled(tmp_path: Path) -> None:
+    whole = entry("ann", "viewer") + entry("bo", "operator", flows=("plain",))
+    half = "".join(line for line in whole.splitlines(keepends=True) if not line.startswith("flows"))
+    path = tmp_path / "tokens.toml"
+
+    async def run() -> None:
+        async with named(tmp_path, entry("ann", "viewer")) as s:
+
+            def written(text: str) -> None:
+                path.write_text(text)
+                now = s.clock.now().timestamp()
+                os.utime(path, (now, now))
+
+            async def seen() -> int:
+                response = await s.client.get("/counts", headers=bearer("bo"))
+                return response.status_code
+
+            s.clock.advance(timedelta(seconds=1))
+            written(half)  # without the line that restricts bo
+            assert await seen() == 401
+            s.clock.advance(timedelta(seconds=0.6))
+            written(whole)
+            s.clock.advance(timedelta(seconds=0.6))
+            assert await seen() == 401
+            s.clock.advance(timedelta(seconds=1))
+            assert await seen() == 403 and await status_of(s, "ann") == 200
+
+    asyncio.run(run())
+
+
+def test_a_file_from_a_machine_whose_clock_is_ahead_is_taken_in_after_two_looks(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with named(tmp_path, entry("ann", "viewer")) as s:
+            write(tmp_path, entry("bo", "viewer"))
+            ahead = s.clock.now().timestamp() + 3600
+            os.utime(tmp_path / "tokens.toml", (ahead, ahead))
+            s.clock.advance(timedelta(seconds=1))
+            assert (await status_of(s, "ann"), await status_of(s, "bo")) == (200, 401)
             s.clock.advance(timedelta(seconds=1))
             assert (await status_of(s, "ann"), await status_of(s, "bo")) == (401, 200)
 

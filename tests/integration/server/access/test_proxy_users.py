@@ -148,15 +148,18 @@ def test_a_token_made_at_a_shell_is_shown_once_and_lets_in(tmp_path: Path) -> No
     file = str(tmp_path / "tokens.toml")
     made = [
         CliRunner().invoke(cli, ["token", "new", "ann@example.com", *more, "--file", file])
-        for more in (["--role", "operator", "--flow", "plain"], ["--expires", "90d"])
+        for more in (["--role", "operator", "--flow", "plain", "--tag", "team=blue"], ["--expires", "90d"])
     ]
     tokens = [one.stdout.splitlines()[0] for one in made]
     found = read_entries(Path(file).read_bytes(), file).tokens
     assert [found[digest_of(token)].name for token in tokens] == ["ann@example.com"] * 2
-    assert {(one.role, one.flows) for one in found.values()} == {("operator", frozenset({"plain"}))}
+    assert {(one.role, one.flows, one.tags) for one in found.values()} == {
+        ("operator", frozenset({"plain"}), frozenset({"team=blue"}))
+    }
     assert Path(file).stat().st_mode & 0o077 == 0
     listed = CliRunner().invoke(cli, ["token", "list", file, "--json"])
-    assert listed.exit_code == 0
+    assert listed.exit_code == 0 and '"team=blue"' in listed.output
+    assert "team=blue" in CliRunner().invoke(cli, ["token", "list", file]).output
     for token in tokens:
         assert token not in listed.output
         assert token not in Path(file).read_text()

@@ -42,9 +42,13 @@ async def fill(s: Serving) -> None:
     await s.host.run(shipping, {"day": date(2030, 1, 1), "amount": Decimal(1)}, run_id="inside")
 
 
+VISITED = "@inputs"
+"""The address of a step that every run has."""
+
+
 async def said(s: Serving, endpoint: Endpoint, name: str) -> tuple[int, str]:
     """Return what an endpoint answers about a run or a wait, without its name."""
-    path = re.sub(r"{\w+}", name, endpoint.path)
+    path = re.sub(r"{\w+}", name, endpoint.path.replace("{address}", VISITED))
     sent = {"json": BODIES[endpoint.name]} if endpoint.name in BODIES else {}
     headers = {"Accept": "application/json"}
     response = await s.client.request(endpoint.method, path, headers=headers, **sent)

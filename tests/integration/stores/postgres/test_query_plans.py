@@ -119,7 +119,7 @@ def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
 
     return {
         "put": (step, {run, base}),
-        "put of an end": (end, {run, base, "waits_by_run"}),
+        "put of an end": (end, {run, base, "waits_unclosed_by_run"}),
         "get": (lambda: client.get("run-7", first=3, last=5), {run, base}),
         "tail": (lambda: client.tail("run-7"), {run, base, "checkpoints_keyframes"}),
         "run": (lambda: client.row("run-7"), {run, base}),
@@ -138,7 +138,7 @@ def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
         ),
         "next due": (lambda: client.next_due(), {"waits_by_wake"}),
         "settle": (lambda: client.settle("wait-42-1"), {"waits_wait_id_key", "runs_pkey"}),
-        "fire": (lambda: client.fire("run-42"), {run, "waits_by_run"}),
+        "fire": (lambda: client.fire("run-42"), {run, "waits_unclosed_by_run"}),
         "wait of a token": (
             lambda: client.call(store.wait_of_token(b"unknown")),
             {"waits_by_token"},

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.engine.query.text import DEEPEST, LONGEST, MOST, read_query
-from everstep.engine.query.tree import Compare, Every, Not, Op, Query, Some
+from everstep.client.views import RunInfo
+from everstep.engine.query import text as query_text
+from everstep.engine.query.text import DEEPEST, MOST, read_query
+from everstep.engine.query.tree import FIELDS, Compare, Every, Not, Op, Query, Some
 from everstep.errors import BadRequest
+from everstep.model.shapes import LONGEST_QUERY
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FAILED = Compare("status", Op.IS, ("failed",))
@@ -59,6 +64,8 @@ def test_query_is_read(text: str, tree: Query) -> None:
     [
         ("", None, "where says nothing", "status = failed"),
         ("statsu = failed", 0, "no field 'statsu', at character 1", "Did you mean status?"),
+        ("run_id = A17", 0, "no field 'run_id', at character 1", "Did you mean id?"),
+        ("flow = a and created_at > -2d", 13, "no field 'created_at'", "Did you mean started?"),
         ("status = faild", 9, "'faild' is no status", "failed"),
         ("flow = a status = failed", 9, "'status' is not expected", "and"),
         ("flow", 4, "a comparison behind flow, such as = is missing, at its end", "For example"),
@@ -81,7 +88,7 @@ def test_query_is_read(text: str, tree: Query) -> None:
         ("flow = 'open", 7, "this cannot be read", "quotes"),
         ("not " * (DEEPEST + 2) + "flow = a", 4 * (DEEPEST + 1), "nested deeper", "flatter"),
         (" or ".join(["flow = a"] * (MOST + 1)), 12 * MOST, "more than 100 conditions", "in (...)"),
-        ("x" * (LONGEST + 1), None, "characters", "4000"),
+        ("x" * (LONGEST_QUERY + 1), None, "characters", "4000"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_place_and_the_fix(
@@ -93,9 +100,38 @@ def test_what_cannot_be_read_is_told_with_its_place_and_the_fix(
     assert refused.value.details.get("at") == at
 
 
+def test_no_field_of_a_run_as_it_is_shown_is_taken_for_an_attribute() -> None:
+    labels = {"tags", "attributes"}  # these are asked for by tag. and attribute.
+    shown = {field.name for field in msgspec.structs.fields(RunInfo)} - FIELDS.keys() - labels
+    nothing_to_ask = {"checkpoints", "forked_at", "adopted_at", "trimmed_before", "is_cancelling", "acked_at"}
+    for name in shown - nothing_to_ask - {"pinned_by"}:
+        with pytest.raises(BadRequest, match="there is no field"):
+            read_query(f"{name} = x", NOW)
+    assert nothing_to_ask <= shown
+
+
 @given(st.text(alphabet="stauflowr =<>!()',\"-2d\n\x00é", max_size=60))
 def test_any_text_is_read_or_refused_by_name(text: str) -> None:
     try:
         read_query(text, NOW)
     except BadRequest as refused:
         assert refused.fix
+
+
+def test_a_word_that_is_longer_than_any_field_is_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes time by the length of both, and a service answers no one meanwhile."""
+    compared: list[str] = []
+    edits = query_text._edits
+
+    def noted(one: str, other: str) -> int:
+        compared.append(one)
+        return edits(one, other)
+
+    monkeypatch.setattr(query_text, "_edits", noted)
+    for where in ("x" * 3900 + " = 1", " and ".join(["attribute." + "y" * 20 + " = 1"] * 100)):
+        with suppress(BadRequest):
+            read_query(where, NOW)
+    assert compared == []
+    with pytest.raises(BadRequest, match="Did you mean needs_repair"):
+        read_query("needs_repeir = true", NOW)
+    assert compared

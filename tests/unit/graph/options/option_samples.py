@@ -512,6 +512,9 @@ WAIT: dict[tuple[str, str], Sample] = {
     ("notify", ""): waiting(lambda: wait.approval("work", notify="desk")),
     ("signal", ""): waiting(lambda: wait.signal("work", signal="sent")),
     ("event", ""): waiting(lambda: wait.event("work", event="happened")),
+    ("approvers", ""): waiting(lambda: wait.approval("work", approvers=["ann", "bob"])),
+    ("quorum", ""): waiting(lambda: wait.approval("work", quorum=2)),
+    ("not_by_starter", ""): waiting(lambda: wait.approval("work", not_by_starter=True)),
     ("match", ""): waiting(lambda: wait.event("work", event="happened", match={"about": wait.literal(5)})),
 }
 

@@ -16,6 +16,7 @@ from everstep.results import Event, RunResult
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from everstep.testing.playing import voter_of
 from tests.unit.graph.options.option_samples import Life, Part, Sample, extra
 
 RUN = "run-1"
@@ -142,7 +143,7 @@ class World:
     def _drive(self, host: Host) -> None:
         life = self._life
         try:
-            result = host.run(self._flow, self._inputs, run_id=RUN, channel={"seed": 5})
+            result = host.run(self._flow, self._inputs, run_id=RUN, channel={"seed": 5}, by="zoe")
             while result.status == "halted":
                 result = self._answer(host, result)
         except Crashed:
@@ -178,7 +179,8 @@ class World:
             elif opened.kind == "settle":
                 host.waiting.settle(RUN, opened.node, done="low" if self._is_gate else 8)
             else:
-                host.answer(opened.id, self._said(opened))
+                said = self._said(opened)
+                host.answer(opened.id, said, by=voter_of(opened, said))
         return host.resume(RUN, self._flow)
 
     @property

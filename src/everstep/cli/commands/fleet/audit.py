@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, query_options, store_option
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import moment, one_line, write_json
-from everstep.client.audit import AuditInfo, AuditQuery
+from everstep.client.audit import AuditInfo, AuditQuery, check_times
 from everstep.client.queries import parameters_of
 from everstep.codec.wire import wire
 from everstep.model.acts import AuditOutcome
@@ -36,6 +37,7 @@ def audit(run: str | None, store: str | None, as_json: bool, after: str | None, 
       everstep audit --after 0 --limit 1000 --json
     """
     found: list[AuditInfo] = []
+    check_times(asked, datetime.now(UTC))  # also where there is no store yet
     if store or DEFAULT_FILE.exists():
         with open_host(store, create=False) as host:
             found = host.fleet.audit(run, after=None if after is None else int(after), **asked)

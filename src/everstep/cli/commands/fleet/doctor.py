@@ -45,6 +45,8 @@ def _write(found: Diagnosis) -> None:
     lines = {"server": found.server, "keeps": f"what is written {keeps}; {shares}"}
     if found.write_ms is not None:
         lines["write"] = f"{found.write_ms:.2f} ms, at most {found.slowest_ms:.2f} ms"
+    if found.size_bytes is not None:
+        lines["size"] = f"{found.size_bytes / (1 << 20):,.1f} MiB"
     if found.skew_seconds is not None:
         which = "ahead" if found.skew_seconds >= 0 else "behind"
         lines["clock"] = f"{abs(found.skew_seconds) * 1000:.0f} ms {which}"

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from everstep import AsyncHost, Flow
-from everstep.cli.args.loading import load_several
+from everstep.cli.args.loading import WaitServices, load_several
 from everstep.cli.args.logs import begin_logs, finish, log_options
 from everstep.cli.args.options import (
     channel_url,
@@ -25,6 +25,7 @@ from everstep.cli.args.options import (
     url_of,
 )
 from everstep.cli.args.pipelines import pipeline_options
+from everstep.cli.commands.fleet.opening import opened, patience_of, patience_option
 from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
 from everstep.model.durations import seconds_of
@@ -95,6 +96,7 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     show_default=True,
     help="How long a request may take to send its headers.",
 )
+@patience_option
 @click.option(
     "--grace",
     metavar="SPAN",
@@ -125,6 +127,7 @@ def serve(
     max_body: int,
     max_connections: int,
     headers_within: str,
+    give_up_after: str | None,
     grace: str,
     concurrency: int,
     work: bool,
@@ -141,7 +144,7 @@ def serve(
       everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
       everstep serve --flow expenses.py --tokens tokens.toml
     """
-    service, guards, serving = _server()
+    service, guards, serving = server_modules("serve")
     limits = serving.Limits(
         max_connections, seconds_of(headers_within, "--headers-within"), seconds_of(grace, "--grace", least=0)
     )
@@ -154,33 +157,37 @@ def serve(
     listener = serving.listen(host, port, has_token=any(about.values()))
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
     about |= {"max_body": max_body, "base_url": base_url, "works": work}
-    _begin_logs(quiet=quiet)
+    begin_logs_of(quiet=quiet)
 
     ready = partial(_say_ready, serving.address_of(listener), loaded, has_key=key is not None, made=made)
+    make = partial(host_at, store, wired, key=key, base_url=base_url, encrypt=keys)
 
-    async def main() -> None:
-        async with AsyncHost(
-            url_of(store) if store else None,
-            key=key,
-            base_url=base_url,
-            notifiers=wired.notifiers,
-            schedulers=wired.schedulers,
-            channel=channel_url(),
-            queue=queue_url(),
-            encrypt=keys,
-            metrics=True,
-        ) as async_host:
+    async def main(opening: AsyncHost) -> None:
+        async with opening as async_host:
             app = service.create_app(async_host, loaded, **about)
             hand = partial(async_host.worker, loaded, grace=limits.grace, concurrency=concurrency)
             worker = hand() if work and loaded else None
             await serving.serve(app, listener, worker=worker, on_ready=ready, limits=limits)
 
     with listener:
-        asyncio.run(main())
-    _stop()
+        asyncio.run(main(opened(make, patience_of(give_up_after))))
+    stop_now()
 
 
-def _server() -> tuple[Any, Any, Any]:
+def host_at(store: str | None, wired: WaitServices, **about: Any) -> AsyncHost:
+    """Open the host of a service."""
+    return AsyncHost(
+        url_of(store) if store else None,
+        notifiers=wired.notifiers,
+        schedulers=wired.schedulers,
+        channel=channel_url(),
+        queue=queue_url(),
+        metrics=True,
+        **about,
+    )
+
+
+def server_modules(command: str) -> tuple[Any, Any, Any]:
     """Return the modules of the service, which needs what is not installed everywhere."""
     try:
         from everstep.server import app, guards, serving
@@ -189,22 +196,24 @@ def _server() -> tuple[Any, Any, Any]:
         if package not in ("starlette", "uvicorn"):
             raise
         raise BadRequest(
-            f"serve needs the package {package}, which is not installed.",
+            f"{command} needs the package {package}, which is not installed.",
             fix="Install it with: pip install 'everstep[web]'",
         ) from error
     return app, guards, serving
 
 
-def _begin_logs(*, quiet: bool) -> None:
+def begin_logs_of(*, quiet: bool) -> None:
+    """Write log lines as the options say; quietly, none of requests."""
     begin_logs(output=("stdout", "stderr"), is_service=True)
     if quiet:
         logging.getLogger("everstep.access").setLevel(logging.WARNING)
 
 
-def _stop() -> NoReturn:
+def stop_now() -> NoReturn:
+    """End the process: a node's thread may never end, and its run was handed back."""
     click.echo("stopped", err=True)
     finish()
-    os._exit(0)  # a node's thread may never end, and its run was handed back
+    os._exit(0)
 
 
 def _say_ready(address: str, loaded: list[Flow], *, has_key: bool, made: str | None) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,20 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice([role.value for role in Role]), help="What it may do.")
 @click.option("--flow", "flows", metavar="FLOW", multiple=True, help="Only runs of this flow. Repeatable.")
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True, help="Only runs with one of these tags. Repeatable."
+)
 @click.option("--expires", metavar="WHEN", help="Until when it works: 90d, 2027-01-31, 2027-01-31T09:00:00Z.")
 @click.option("--file", metavar="FILE", help="Write its hash into this file, which is made if it is missing.")
 @json_option
 def new(
-    name: str, role: str | None, flows: tuple[str, ...], expires: str | None, file: str | None, as_json: bool
+    name: str,
+    role: str | None,
+    flows: tuple[str, ...],
+    tags: tuple[str, ...],
+    expires: str | None,
+    file: str | None,
+    as_json: bool,
 ) -> None:
     """Make a token and show it, once: only its hash is kept.
 
@@ -67,9 +77,10 @@ def new(
     text = "" if path is None or not path.exists() else read_file(path).decode("utf-8", "replace")
     known = read_entries(text.encode(), str(path)) if text.strip() else Entries()
     named = next((one for one in known.tokens.values() if one.name == name), None)
-    _check_same(name, named, role, flows)
+    _check_same(name, named, role, flows, tags)
     made = PREFIX + secrets.token_urlsafe(32)
-    entry = _entry(name, digest_of(made), None if named is not None else role, flows, _moment(expires))
+    only = {"flows": flows, "tags": tags}
+    entry = _entry(name, digest_of(made), None if named is not None else role, only, _moment(expires))
     whole = f"{text.rstrip()}\n\n{entry}" if text.strip() else entry
     _check_entry(name, role if named is None else named.role.value, whole, path)
     if path is not None:
@@ -100,16 +111,25 @@ def list_(file: str, as_json: bool) -> None:
     now = datetime.now(UTC)
     if as_json:
         users = [
-            {"name": name, "role": user.role.value, "flows": user.flows and sorted(user.flows)}
+            {
+                "name": name,
+                "role": user.role.value,
+                "flows": user.flows and sorted(user.flows),
+                "tags": user.tags and sorted(user.tags),
+            }
             for name, user in found.users.items()
         ]
         write_json({"tokens": [_told(one, now) for one in found.tokens.values()], "users": users})
         return
     rows = [_row(one, now) for one in found.tokens.values()]
     for name, user in found.users.items():
-        flows = ", ".join(user.flows or ["all"])
-        rows.append([Cell(name), Cell(user.role.value), Cell(flows), Cell("by a proxy", dim=True), Cell("")])
-    write_table(["name", "role", "flows", "sha256", "expires"], rows)
+        only = _only(user.flows, user.tags)
+        rows.append([Cell(name), Cell(user.role.value), *only, Cell("by a proxy", dim=True), Cell("")])
+    write_table(["name", "role", "flows", "tags", "sha256", "expires"], rows)
+
+
+def _only(flows: Collection[str] | None, tags: Collection[str] | None) -> list[Cell]:
+    return [Cell("all" if said is None else ", ".join(sorted(said))) for said in (flows, tags)]
 
 
 def _told(one: Token, now: datetime) -> dict[str, Any]:
@@ -117,6 +137,7 @@ def _told(one: Token, now: datetime) -> dict[str, Any]:
         "name": one.name,
         "role": one.role.value,
         "flows": None if one.flows is None else sorted(one.flows),
+        "tags": None if one.tags is None else sorted(one.tags),
         "sha256": one.digest,
         "expires": None if one.expires is None else one.expires.isoformat(),
         "has_expired": one.has_expired(now),
@@ -129,33 +150,37 @@ def _row(one: Token, now: datetime) -> list[Cell]:
     return [
         Cell(one.name),
         Cell(one.role.value),
-        Cell(", ".join(sorted(one.flows)) if one.flows is not None else "all"),
+        *_only(one.flows, one.tags),
         Cell(one.digest[:12], dim=True),
         Cell(f"{ends}, over" if is_over else ends, "red" if is_over else None),
     ]
 
 
-def _check_same(name: str, named: Token | None, role: str | None, flows: tuple[str, ...]) -> None:
+def _check_same(
+    name: str, named: Token | None, role: str | None, flows: tuple[str, ...], tags: tuple[str, ...]
+) -> None:
     """A second token of a name has what the first one has: the file says that once."""
     if named is None:
         if role is None:
             raise BadRequest(f"{name!r} has no role.", fix=f"Give --role: {', '.join(Role)}.")
         return
-    if role not in (None, named.role) or (flows and frozenset(flows) != named.flows):
+    is_other = (flows and frozenset(flows) != named.flows) or (tags and frozenset(tags) != named.tags)
+    if role not in (None, named.role) or is_other:
         raise BadRequest(
             f"{name!r} is {named.role} there already, and all its tokens are the same.",
-            fix="Leave --role and --flow out, change them in the file, or use another name.",
+            fix="Leave --role, --flow and --tag out, change them in the file, or use another name.",
         )
 
 
-def _entry(name: str, digest: str, role: str | None, flows: tuple[str, ...], ends: datetime | None) -> str:
+def _entry(
+    name: str, digest: str, role: str | None, only: Mapping[str, tuple[str, ...]], ends: datetime | None
+) -> str:
     """Return what stands in the file; of a name that it has, only one more hash."""
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
     lines = []
     if role is not None:
         lines += [f"[tokens.{key}]", f'role = "{role}"']
-        if flows:
-            lines.append(f"flows = {json.dumps(flows, ensure_ascii=False)}")
+        lines += [f"{what} = {json.dumps(said, ensure_ascii=False)}" for what, said in only.items() if said]
         lines.append("")
     lines += [f"[[tokens.{key}.hashes]]", f'sha256 = "{digest}"']
     if ends is not None:

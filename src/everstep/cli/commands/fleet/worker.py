@@ -9,8 +9,7 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn, TextIO
@@ -19,7 +18,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.args.loading import load_several, stdout_kept_clean
-from everstep.cli.args.logs import begin_logs, finish, log_options, note
+from everstep.cli.args.logs import begin_logs, finish, log_options
 from everstep.cli.args.options import (
     channel_url,
     encryption_option,
@@ -33,10 +32,12 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.fleet.metrics import TOKEN_VARIABLE, ScrapesListener, scrapes_listener
+from everstep.cli.commands.fleet.opening import opened, patience_of, patience_option
+from everstep.cli.view.pauses import paused_name, unpause_line, why_paused
 from everstep.cli.view.text import STATUS_COLOURS, clock_time, count, duration, one_line
 from everstep.cli.view.waits import noun
 from everstep.client.surroundings import keys_here
-from everstep.errors import BadRequest, StoreUnavailable
+from everstep.errors import BadRequest, StoreError
 from everstep.model.durations import span_of
 from everstep.model.enums import Status
 from everstep.runtime.events import Event
@@ -64,10 +65,11 @@ log = logging.getLogger("everstep.worker")
     metavar="SPAN",
     help="Clean up as often as this, one worker at a time, by the rules of runs.",
 )
-@click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
 @click.option(
-    "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
+    "--audit-older-than", metavar="SPAN", help="With --gc-every, remove rows of the audit log, too: 365d."
 )
+@click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
+@patience_option
 @click.option(
     "--metrics",
     "scrapes_at",
@@ -92,6 +94,7 @@ def worker(
     limits: tuple[str, ...],
     grace: str,
     gc_every: str | None,
+    audit_older_than: str | None,
     once: bool,
     give_up_after: str | None,
     scrapes_at: str | None,
@@ -142,34 +145,21 @@ def worker(
             encrypt=keys_here(encrypt_required),
             metrics=scrapes is not None,
         )
-        patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
+        patience = patience_of(give_up_after)
         host = opened(make, timedelta() if once and patience is None else patience)
-        how: dict[str, Any] = {
-            "concurrency": concurrency,
-            "per_flow": _limits(limits),
-            "grace": span_of(grace, "--grace"),
-            "gc_every": span_of(gc_every, "--gc-every") if gc_every is not None else None,
-        }
-        code = asyncio.run(_work(host, flows, teller, how, scrapes, once=once))
+        how: dict[str, Any] = {"concurrency": concurrency, "per_flow": _limits(limits)}
+        how |= _spans(grace=grace, gc_every=gc_every, audit_older_than=audit_older_than)
+        code = asyncio.run(_work(host, flows, teller, how, scrapes, store=store, once=once))
     finish()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a node's thread may never end, and its run was handed back
 
 
-def opened(make: Callable[[], AsyncHost], patience: timedelta | None) -> AsyncHost:
-    """Open a host, however long its store is out of reach; with `patience`, that long."""
-    waited, pause = 0.0, 0.1
-    while True:
-        try:
-            return make()
-        except StoreUnavailable as error:
-            if patience is not None and waited >= patience.total_seconds():
-                raise
-            if waited == 0:
-                note(f"store unavailable ({error}); asking again until it is there", fg="yellow")
-            threading.Event().wait(pause)
-            waited, pause = waited + pause, min(2 * pause, 5.0)
+def _spans(**said: str | None) -> dict[str, Any]:
+    """Return spans of time by the parameters that they are for, of the options of the same names."""
+    given = {name: text for name, text in said.items() if text is not None}
+    return {name: span_of(text, f"--{name.replace('_', '-')}") for name, text in given.items()}
 
 
 def _limits(pairs: Sequence[str]) -> dict[str, int]:
@@ -189,12 +179,19 @@ async def _work(
     how: dict[str, Any],
     scrapes: ScrapesListener | None,
     *,
+    store: str | None,
     once: bool,
 ) -> int:
     """Work until there is nothing to do, or it is stopped; returns the exit code."""
     async with host:
         hand = host.worker(flows, **how)
-        teller.begin(host.url, sorted({flow.name for flow in flows}), how["concurrency"])
+        names = sorted({flow.name for flow in flows})
+        teller.begin(host.url, names, how["concurrency"])
+        with contextlib.suppress(BadRequest, StoreError):  # none can be paused there, or it is away
+            for pause in await host.fleet.pauses(runs=False):
+                if pause.flow is None or pause.flow in names:
+                    said = f"{paused_name(pause)} is paused {why_paused(pause)}"
+                    teller.note(f"{said}. Let it go on: {unpause_line(pause, store)}")
         answering = contextlib.nullcontext() if scrapes is None else scrapes.answering(host, hand)
         if scrapes is not None:
             teller.listening(scrapes.address)
@@ -242,7 +239,7 @@ class Stopping:
 
 
 class WorkerLines:
-    """Tells of each run that is claimed, halts or ends, in a line."""
+    """Tells of each run that is claimed, halts, ends or is let go of as it is paused, in a line."""
 
     def __init__(self, out: TextIO, *, as_json: bool, is_logged: bool = False) -> None:
         self._out = out
@@ -298,6 +295,10 @@ class WorkerLines:
                     f"waits for {', '.join(asked[:3])}" if asked else f"still {count(data['waits'], 'wait')}"
                 )
                 self._write(event, "halted", flow, about, said)
+            case "run_paused":
+                self._runs.pop(event.run_id, None)
+                about = {"seconds": (event.at - since).total_seconds()}
+                self._write(event, "paused", flow, about, "it, its flow or its group is paused")
             case "run_ended":
                 self._runs.pop(event.run_id, None)
                 about = {"error": data["error"], "seconds": (event.at - since).total_seconds()}
@@ -313,7 +314,7 @@ class WorkerLines:
             level = logging.WARNING if what in ("failed", "abandoned") else logging.INFO
             log.log(level, "run %s: %s %s", what, flow, said, extra={"run": event.run_id})
             return
-        colour = STATUS_COLOURS[Status(what)] if what != "claimed" else "cyan"
+        colour = {"claimed": "cyan", "paused": "yellow"}.get(what) or STATUS_COLOURS[Status(what)]
         time = click.style(clock_time(event.at), dim=True)
         line = f"{time}  {click.style(what.ljust(9), fg=colour)}  {event.run_id}  {flow}"
         click.echo(f"{line}  {said}".rstrip(), file=self._out)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TextIO
 
@@ -28,13 +28,15 @@ from everstep.cli.commands.runs.run import Opening
 from everstep.cli.commands.waits.inbox import json_or_text
 from everstep.cli.failures import say
 from everstep.cli.live.progress import describe
+from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.text import jsonable, one_line, preview, printable
 from everstep.cli.view.waits import wait_json, wait_lines
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, FlowChanged, RunEnded, RunNotFound
 from everstep.graph.compile.plan import Plan
-from everstep.model.waits import SIGNAL_KIND, Reducer
-from everstep.results import RunResult
+from everstep.model.records import RESULT as CALL
+from everstep.model.waits import LONGEST_NAME, SIGNAL_KIND, Reducer
+from everstep.results import RunResult, WaitInfo
 from everstep.runtime.events import Event
 
 with suppress(ImportError):  # it lets input() edit a line and remember the last ones; not on every platform
@@ -44,6 +46,9 @@ PROMPT = "> "
 TOLD = ("emitted", "step_retrying", "budget_warned", "breaker_opened", "gap")
 """Events that are worth a line between what is typed and its answer."""
 WRONG_USAGE = 2
+RECENT = 5
+"""Checkpoints among the newest that have the last call of a turn."""
+_NO_REPLIES = ("$now", "$uuid", "$random")
 
 
 @click.command()
@@ -75,9 +80,10 @@ def chat(
     has finished is kept, and an empty line goes on with it. Ctrl-D leaves; --run-id comes back, also after
     this process was killed, and goes on with a turn that was not finished.
 
-    The signal is the one that the flow waits for with wait.signal, or takes in with inbox=; if there are
-    several, --signal says which. Lines may come from a pipe. With --json, a line is JSON if it parses, else
-    text, and each event is a line of JSON; a turn ends with the event `result`.
+    The signal is the one that the flow waits for with wait.signal, or takes in with inbox=, or that its
+    run turns out to wait for in the middle of a node; if there are several, --signal says which. Lines may
+    come from a pipe. With --json, a line is JSON if it parses, else text, and each event is a line of JSON;
+    a turn ends with the event `result`.
 
     Exit codes: 0 left or completed, 1 failed or cancelled, 2 a line was refused, 130 interrupted.
 
@@ -99,13 +105,19 @@ def chat(
             return talk.hold(run_id, inputs)
 
 
-def chosen_signal(flow: Flow, wanted: str | None) -> str:
-    """Return the signal that what is typed is sent as; refuse a flow that listens for none."""
+def chosen_signal(flow: Flow, wanted: str | None) -> str | None:
+    """Return the signal that what is typed is sent as; refuse a flow that listens for none.
+
+    None if only the code of its nodes knows: its run is asked once it waits.
+    """
     known = list(dict.fromkeys([*flow.inbox, *_waited_for(flow.plan)]))
     # A node may take signals by itself, under names that only its code knows.
     takes_others = any(node.halts and getattr(node, "kind", None) is None for node in flow.plan.nodes)
     if wanted is not None:
         if wanted in known or takes_others or wanted in flow.plan.index:
+            if not 0 < len(wanted) <= LONGEST_NAME:
+                fix = f"Give text of 1 to {LONGEST_NAME} characters."
+                raise BadRequest(f"the name of a signal is {wanted!r:.60}.", fix=fix)
             return wanted
         fix = f"It listens for {', '.join(known)}." if known else _HOW_TO_LISTEN
         raise BadRequest(f"flow {flow.name!r} does not listen for {wanted!r}.", fix=fix)
@@ -115,8 +127,17 @@ def chosen_signal(flow: Flow, wanted: str | None) -> str:
         listed = " or ".join(f"--signal {name}" for name in known)
         raise BadRequest(f"flow {flow.name!r} listens for {len(known)} signals.", fix=f"Give {listed}.")
     if takes_others:
-        raise BadRequest(f"flow {flow.name!r} does not say what it listens for.", fix="Give --signal NAME.")
+        return None
     raise BadRequest(f"flow {flow.name!r} listens for nothing.", fix=_HOW_TO_LISTEN)
+
+
+def waited_for_by(waits: Iterable[WaitInfo]) -> str:
+    """Return the signal that a halted run waits for."""
+    names = list(dict.fromkeys(wait.listens_for for wait in waits if wait.kind == SIGNAL_KIND))
+    if len(names) == 1 and names[0] is not None:
+        return names[0]
+    listed = f"It waits for {' and '.join(map(str, names))}" if names else "It waits for none"
+    raise BadRequest("the run does not say which signal is meant.", fix=f"{listed}: give --signal NAME.")
 
 
 _HOW_TO_LISTEN = (
@@ -130,6 +151,14 @@ def _waited_for(plan: Plan) -> Iterator[str]:
             yield node.arguments["signal"]  # type: ignore[attr-defined]  # a wait has them
         if isinstance(node.inner, Plan):
             yield from _waited_for(node.inner)
+
+
+def _token(event: Event) -> str | None:
+    """Return the text of what a node emits as a token: `ctx.emit("token", text="wor")`."""
+    if event.kind != "emitted" or event.data.get("name") != "token":
+        return None
+    text = event.data.get("data", {}).get("text")
+    return printable(text) if isinstance(text, str) else None
 
 
 class Place(NamedTuple):
@@ -151,11 +180,13 @@ class Screen:
         self._streamed: set[str] = set()
         self._speaks: tuple[str, int] | None = None
         """The visit whose chunks were written last."""
+        self._called: tuple[str, int] | None = None
+        """The durable call inside a node that ended last in this turn."""
         self.is_in_line = False
         """True if chunks have begun a line that is not ended."""
 
     def begin_turn(self) -> None:
-        self._written, self._streamed = {}, set()
+        self._written, self._streamed, self._called = {}, set(), None
 
     def hear(self, event: Event) -> None:
         """Take an event of the run, from any thread."""
@@ -164,7 +195,9 @@ class Screen:
         elif event.kind == "chunk":
             self._chunk(event)
         elif event.kind == "step_completed":
-            self._written[event.node] = None
+            self._note_end(event)
+        elif (token := _token(event)) is not None:
+            self._say(event, token)
         elif event.kind in TOLD and (line := describe(event, f"attempt {event.attempt}")):
             self.note(line.strip())
 
@@ -172,14 +205,25 @@ class Screen:
         self._out.write(json.dumps(jsonable(document), allow_nan=False) + "\n")
         self._out.flush()
 
+    def _note_end(self, event: Event) -> None:
+        call = event.node.rpartition("/")[2]
+        if call[:1] != CALL:
+            self._written[event.node] = None
+        elif "wait" not in event.data and call not in _NO_REPLIES:
+            self._called = event.node, event.visit
+
     def _chunk(self, event: Event) -> None:
         chunk = event.data.get("chunk")
+        self._say(event, printable(chunk) if isinstance(chunk, str) else f"{one_line(str(chunk))} ")
+
+    def _say(self, event: Event, text: str) -> None:
+        """Write a piece of what a node says, in one line with those before it."""
         if self._speaks != (event.node, event.visit):
             self.end_line()
             self._speaks = event.node, event.visit
         self._streamed.add(event.node)
         self.is_in_line = True
-        self._out.write(printable(chunk) if isinstance(chunk, str) else f"{one_line(str(chunk))} ")
+        self._out.write(text)
         self._out.flush()
 
     def end_line(self) -> None:
@@ -219,7 +263,20 @@ class Screen:
             value = result[name]
             text = printable(value) if isinstance(value, str) else preview(value, 1000)
             click.echo(text if len(shown) == 1 else f"{name} = {text}", file=self._out)
+        if not shown and not self._streamed and self._called is not None:
+            self._show_call(*self._called, result.run_id, host)
         self._out.flush()
+
+    def _show_call(self, path: str, visit: int, run_id: str, host: Host) -> None:
+        """Show what the last durable call of a turn returned: a node that waits in its middle has written
+        nothing yet."""
+        for record in reversed(host.history(run_id, count=RECENT)):
+            for step in record.steps:
+                if (step.path, step.visit) == (path, visit) and step.writes:
+                    value = Lookup(host, run_id, [step]).written(step, step.writes[0])
+                    if value is not None:
+                        click.echo(printable(value) if isinstance(value, str) else preview(value, 1000))
+                    return
 
     def _answers(self, plan: Plan) -> list[str]:
         """Return the values this turn was for: what it wrote, was not shown yet and no other node reads.
@@ -237,7 +294,7 @@ class Screen:
 class Talk:
     """One conversation: lines come in, turns are taken, until it ends or the person leaves."""
 
-    def __init__(self, host: Host, flow: Flow, signal: str, screen: Screen, place: Place) -> None:
+    def __init__(self, host: Host, flow: Flow, signal: str | None, screen: Screen, place: Place) -> None:
         self._host = host
         self._flow = flow
         self._signal = signal
@@ -329,8 +386,13 @@ class Talk:
             return self._turn(lambda: self._host.resume(self._run_id, self._flow, **who()))
         value = json_or_text(line) if self._screen.as_json else line
         return self._turn(
-            lambda: self._host.send(self._run_id, self._signal, value, drive=self._flow, **who())
+            lambda: self._host.send(self._run_id, self._listening(), value, drive=self._flow, **who())
         )
+
+    def _listening(self) -> str:
+        if self._signal is None:
+            self._signal = waited_for_by(self._host.waits(self._run_id))
+        return self._signal
 
     def _turn(self, drive: Any) -> bool:
         self._screen.begin_turn()

@@ -28,6 +28,7 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep import Host
     from everstep.cli.view.labels import attributes_said, tags_said
+    from everstep.cli.view.pauses import pauses_of
     from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
     from everstep.client.views import WaitInfo
     from everstep.codec.wire import wire
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 else:
     attributes_said = on_demand("everstep.cli.view.labels:attributes_said")
     tags_said = on_demand("everstep.cli.view.labels:tags_said")
+    pauses_of = on_demand("everstep.cli.view.pauses:pauses_of")
     present = on_demand("everstep.cli.view.waits:present")
     standing_of = on_demand("everstep.cli.view.waits:standing_of")
     wait_json = on_demand("everstep.cli.view.waits:wait_json")
@@ -74,6 +76,9 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
         left = [info.run_id for info in found if _is_due(info, waits)]
         untaken = _untaken(host, left) if left else {}
+        more = _untaken(host) if found.next is not None and _asks_for_all(asked) else {}
+        is_asked = not as_json and any(not info.status.is_final for info in found)
+        paused = pauses_of(host, found) if is_asked else {}
     if as_json:
         listed = [
             {**wire(info), **_waits_json(waits, info), "untaken": wire(untaken.get(info.run_id))}
@@ -85,7 +90,9 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         click.echo("no runs" if found.next is None else "no runs yet")
     else:
         head = ["run", "flow", "status", "started", "took", "checkpoints"]
-        rows = [_row(info, is_untaken=info.run_id in untaken) for info in found]
+        rows = [
+            _row(info, is_untaken=info.run_id in untaken, is_paused=info.run_id in paused) for info in found
+        ]
         if any(info.forked_at is not None for info in found):
             head.insert(1, "forked from")
             for row, info in zip(rows, found, strict=True):
@@ -94,6 +101,10 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             head.insert(3, "place")
             for row, info in zip(rows, found, strict=True):
                 row.insert(3, Cell(place(info)))
+        if any(info.changed_at is not None for info in found):
+            head.append("changed")
+            for row, info in zip(rows, found, strict=True):
+                row.append(Cell(moment(info.changed_at)))
         if asked["labels"]:
             head.append("labels")
             for row, info in zip(rows, found, strict=True):
@@ -104,7 +115,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
         write_table(head, rows, SPARE)
-        _tell_untaken(list(untaken.values()))
+        _tell_untaken(list((untaken | more).values()))
     if found.next is not None and len(found) < asked["limit"]:
         # A search looks at so many runs at a time.
         click.echo(f"not all runs were looked at; go on with --before {found.next}", err=True)
@@ -124,14 +135,21 @@ def _waited_for(waits: Sequence[WaitInfo], now: datetime) -> str:
 
 def _is_due(info: RunInfo, waits: Mapping[str, Sequence[WaitInfo]]) -> bool:
     """True if a worker should take a run, as far as the listing says: nothing holds it back."""
-    if info.is_driven or info.needs_repair is not None:
+    if info.is_driven or info.needs_repair is not None or info.paused_at is not None:
         return False
     settled = any(wait.status is WaitStatus.SETTLED for wait in waits.get(info.run_id, ()))
     return info.status is Status.RUNNING or settled or (info.is_cancelling and not info.status.is_final)
 
 
-def _untaken(host: Host, run_ids: Sequence[str]) -> dict[str, Untaken]:
-    """Return which of these runs no worker takes; none where a key may only read, and the time is unknown."""
+def _asks_for_all(asked: Mapping[str, Any]) -> bool:
+    """True if nothing narrows a listing: then it tells of the store as a whole."""
+    return not any(value for name, value in asked.items() if name not in ("limit", "labels"))
+
+
+def _untaken(host: Host, run_ids: Sequence[str] = ()) -> dict[str, Untaken]:
+    """Return which of these runs no worker takes, or of all; none where a key may only read, and the time is
+    unknown.
+    """
     try:
         return {one.run_id: one for one in host.fleet.untaken(*run_ids)}
     except StoreError as error:
@@ -151,8 +169,8 @@ def _tell_untaken(untaken: Sequence[Untaken]) -> None:
         click.echo(f"  {first.fix}", err=True)
 
 
-def _row(info: RunInfo, *, is_untaken: bool) -> list[Cell]:
-    text = standing(info)
+def _row(info: RunInfo, *, is_untaken: bool, is_paused: bool) -> list[Cell]:
+    text = standing(info, is_paused=is_paused)
     if not is_untaken and text.endswith(_ALONE):
         text = f"{text.removesuffix(_ALONE)} (waits for a worker)"
     elif is_untaken and not text.endswith(_ALONE):
@@ -178,14 +196,19 @@ def place(info: RunInfo) -> str:
     return " ".join(filter(None, (priority, one_line(info.group or ""))))
 
 
-def standing(info: RunInfo) -> str:
-    """Say how a run stands, and whether an unfinished one has a live owner."""
+def standing(info: RunInfo, *, is_paused: bool = False) -> str:
+    """Say how a run stands, and whether an unfinished one has a live owner.
+
+    It may be paused by itself, or, as `is_paused` says, with its flow or group.
+    """
     if info.status.is_final:
         return f"{info.status.value} (pinned)" if info.pinned is not None else info.status.value
     if info.needs_repair is not None:
         return f"{info.status.value} ({'needs repair' if info.is_damaged else 'set aside'})"
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
+    if info.paused_at is not None or is_paused:
+        return f"{info.status.value} ({'pausing' if info.is_driven else 'paused'})"
     if info.status is Status.HALTED:
         return info.status.value  # it needs no worker until it is answered
     return info.status.value if info.is_driven else f"{info.status.value}{_ALONE}"

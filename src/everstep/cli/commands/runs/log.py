@@ -15,6 +15,7 @@ from everstep.cli.commands.runs.list import standing
 from everstep.cli.live.following import write_followed
 from everstep.cli.view.groups import Groups
 from everstep.cli.view.lookup import PAGE, Lookup, Pages
+from everstep.cli.view.pauses import held_back, pause_of
 from everstep.cli.view.spooled import say_waiting, waiting, waiting_rows
 from everstep.cli.view.step_line import said
 from everstep.cli.view.table import Cell, Table, screen_width
@@ -116,6 +117,8 @@ def log(
         _write(host, run_id, found, full=full or item_of(path) is not None, is_whole=not path)
         with contextlib.suppress(EverstepError):  # said above
             say_waiting(host, run_id, store)
+        if not path and (pause := pause_of(host, host.info(run_id))) is not None:
+            click.secho(held_back(run_id, pause, store), err=True, fg="yellow")
 
 
 def _say_what_is_left_out(pages: Pages, address: str) -> None:

@@ -48,9 +48,15 @@ from everstep.runtime.events import Listener
 
 if TYPE_CHECKING:
     from everstep.cli.args.labels import given_attributes, given_tags
+    from everstep.cli.view.pauses import held_back, pause_of, paused_by, unpause_line
+    from everstep.results import PauseInfo
 else:
     given_attributes = on_demand("everstep.cli.args.labels:given_attributes")
     given_tags = on_demand("everstep.cli.args.labels:given_tags")
+    held_back = on_demand("everstep.cli.view.pauses:held_back")
+    pause_of = on_demand("everstep.cli.view.pauses:pause_of")
+    paused_by = on_demand("everstep.cli.view.pauses:paused_by")
+    unpause_line = on_demand("everstep.cli.view.pauses:unpause_line")
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
 
@@ -237,10 +243,11 @@ def resume(
         if for_workers:
             with opening.host() as host:
                 left = host.fleet.reopen(run_id, definition, start=start, **signed)
+                pause = pause_of(host, left)
         else:
             outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     if for_workers:
-        return _left(left, as_json=as_json, quiet=quiet)
+        return _left(left, pause, store, as_json=as_json, quiet=quiet)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
 
 
@@ -254,11 +261,15 @@ def _to_go_on(host: Host, name: str) -> str:
         return host.find(name).run_id
 
 
-def _left(info: RunInfo, *, as_json: bool, quiet: bool) -> int:
+def _left(info: RunInfo, pause: PauseInfo | None, store: str | None, *, as_json: bool, quiet: bool) -> int:
     """Say how a run stands that workers are to drive."""
     if as_json:
         write_json(wire(info))
-    elif not quiet:
+    elif quiet:
+        return 0
+    elif pause is not None:
+        click.echo(held_back(info.run_id, pause, store), err=True)
+    else:
         what = "has ended" if info.status.is_final else "goes on when a worker drives it"
         click.echo(f"run {info.run_id} is {info.status.value}; it {what}", err=True)
     return 0
@@ -277,7 +288,7 @@ class Opening(NamedTuple):
     create: bool = True
 
     def host(self, on_event: Listener | None = None) -> Host:
-        return open_host(
+        host = open_host(
             self.store,
             create=self.create,
             on_event=on_event,
@@ -285,6 +296,8 @@ class Opening(NamedTuple):
             base_url=self.base_url,
             wired=self.wired,
         )
+        host._host._services.looks_first = True  # a command drives but one run, and has seen nothing yet
+        return host
 
 
 class Accepted(NamedTuple):
@@ -292,6 +305,7 @@ class Accepted(NamedTuple):
 
     info: RunInfo
     is_new: bool
+    pause: PauseInfo | None
 
     def say(self, store: str | None, *, as_json: bool, quiet: bool) -> int:
         """Write its id on stdout and return the exit code."""
@@ -304,7 +318,10 @@ class Accepted(NamedTuple):
         if not self.is_new:
             click.echo(f"run {info.run_id} was accepted before; it is {info.status.value}", err=True)
         elif not quiet:
-            click.echo(f"run {info.run_id} is accepted; a worker drives it, or: {again}", err=True)
+            goes_on = "" if self.pause is not None else f"; a worker drives it, or: {again}"
+            click.echo(f"run {info.run_id} is accepted{goes_on}", err=True)
+        if self.pause is not None and not quiet:
+            click.echo(held_back(info.run_id, self.pause, store), err=True)
         return 0
 
 
@@ -323,7 +340,8 @@ def accept(
             with contextlib.suppress(RunNotFound):
                 host.info(run_id)
                 is_new = False
-        return Accepted(host.start(flow, inputs, run_id=run_id, **about), is_new)
+        info = host.start(flow, inputs, run_id=run_id, **about)
+        return Accepted(info, is_new, pause_of(host, info))
 
 
 def remembered_place(host: Host, run_id: str) -> str | None:
@@ -378,6 +396,7 @@ class Executed:
         *,
         failed_at: str | None,
         folder: Path | None = None,
+        pause: PauseInfo | None = None,
     ) -> None:
         self.run_id = result.run_id
         self.status = result.status
@@ -385,6 +404,9 @@ class Executed:
         self.steps = result.steps
         self.waits = result.waits
         self.spooled = result.spooled
+        self.is_paused = result.is_paused
+        self.pause = pause
+        """Of a run that was let go of as it is paused: since when, and who wanted it."""
         self.fallback = result.fallback
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
@@ -436,7 +458,10 @@ def execute(
         seconds = time.monotonic() - began
         keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
-        done = Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
+        pause = pause_of(host, host.info(result.run_id)) if result.is_paused else None
+        done = Executed(
+            result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path, pause=pause
+        )
         if pipeline_of(flow) is not None:
             done.values = context_of(host, result.run_id)
             done.said = said_last(result)
@@ -508,6 +533,7 @@ def show_result(
             steps=outcome.steps,
             waits=[wait_json(wait, with_token=tokens) for wait in outcome.waits],
             spooled=outcome.spooled,
+            paused=outcome.is_paused,
             fallback=outcome.fallback,
             **more,
         )
@@ -526,7 +552,9 @@ def show_result(
     if shows and not as_json:
         write_values(outcome, show_all=show_all, quiet=quiet)
     if outcome.status is Status.HALTED and not as_json:
-        write_waits(outcome, store, quiet=quiet, tokens=tokens)
+        write_waits(outcome, store, quiet=quiet or outcome.is_paused, tokens=tokens)
+    if outcome.is_paused and not quiet:
+        say_paused(outcome, spec, store)
     for line in () if quiet or not outcome.was_driven else outcome.said:
         click.secho(f"  │ {line}", err=True, dim=True)
     if error is not None:
@@ -540,7 +568,19 @@ def show_result(
             ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
             what = outcome.failed_at or "it"
             say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
-    return EXIT_CODES.get(outcome.status, 1)
+    return 3 if outcome.is_paused else EXIT_CODES.get(outcome.status, 1)
+
+
+def say_paused(outcome: Executed, spec: str, store: str | None) -> None:
+    """Say on stderr that a run was paused, and how it goes on."""
+    again = command_line("resume", outcome.run_id, spec, *said_again(), store=store)
+    if outcome.pause is None:  # it was let go on since
+        click.secho(f"it was paused, and may go on: {again}", err=True, fg="yellow")
+        return
+    lift = unpause_line(outcome.pause, store)
+    said = f"paused {paused_by(outcome.pause)}; what had begun is recorded. Let it go on: {lift}"
+    click.secho(said, err=True, fg="yellow")
+    click.secho(f"then a worker goes on with it, or: {again}", err=True, dim=True)
 
 
 def write_waits(outcome: Executed, store: str | None, *, quiet: bool, tokens: bool) -> None:
@@ -581,7 +621,8 @@ def write_named(name: str, value: Any, depth: int = 0) -> None:
 def summary(outcome: Executed, *, is_turn: bool = False) -> str:
     """Say in one line how the run ended."""
     colour = {"completed": "green", "failed": "red"}.get(outcome.status.value, "yellow")
-    status = click.style(outcome.status.value, fg=colour)
+    word = "paused" if outcome.is_paused and outcome.status is Status.RUNNING else outcome.status.value
+    status = click.style(word, fg=colour)
     if is_turn and not outcome.was_driven:  # another process drove it, or there was nothing new
         return f"run {outcome.run_id} {status}; nothing was left to run here"
     if not outcome.was_driven:

@@ -19,6 +19,7 @@ from everstep.cli.view.guards import guard_lines
 from everstep.cli.view.labels import attributes_said, tags_said
 from everstep.cli.view.lookup import RECENT, Lookup, Pages
 from everstep.cli.view.outline import is_beside_a_phase
+from everstep.cli.view.pauses import pause_of, paused_by, unpause_line
 from everstep.cli.view.spooled import say_waiting
 from everstep.cli.view.spooled import waiting as waiting_here
 from everstep.cli.view.stages import of_interest
@@ -36,18 +37,19 @@ from everstep.cli.view.text import (
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
 from everstep.client.documents import ShowDocument, queued_in
-from everstep.client.outline import node_at, outline, standing_of
+from everstep.client.outline import node_at, standing_of
 from everstep.client.projection import Items, NodeLine, Projection, inside
 from everstep.codec.wire import wire
 from everstep.errors import EverstepError, RunNotFound
 from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan, deep_nodes
+from everstep.graph.draw.outline import outline
 from everstep.model.address import plain_of
 from everstep.model.enums import Trigger
 from everstep.model.records import CHANNEL, StepRecord
 from everstep.model.waits import WaitOpened
-from everstep.results import RunInfo, RunState
+from everstep.results import PauseInfo, RunInfo, RunState
 
 _GLYPHS = {
     Status.COMPLETED: "✓",
@@ -132,7 +134,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         )
         write_json(wire(document))
         return
-    _write_head(info, state, told, is_known=info.needs_repair is not None)
+    _write_head(info, state, told, pause_of(host, info), store)
     if since:
         newest = f"the newest {count(info.checkpoints - since, 'checkpoint')}"
         _write_line("counted", f"attempts, times and who did what: of {newest}; of all with --full")
@@ -176,9 +178,12 @@ def projected(host: Host, run_id: str, state: RunState, *, whole: bool) -> tuple
     return told, since
 
 
-def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: bool) -> None:
-    status = click.style(standing(info), fg=STATUS_COLOURS[info.status], bold=True)
-    if not is_known:
+def _write_head(
+    info: RunInfo, state: RunState, told: Projection, pause: PauseInfo | None, store: str | None
+) -> None:
+    is_paused = pause is not None
+    status = click.style(standing(info, is_paused=is_paused), fg=STATUS_COLOURS[info.status], bold=True)
+    if info.needs_repair is None:  # else it was said before its records were read
         click.echo(f"{click.style(info.run_id, bold=True)}  {status}")
     ended = f", ended {moment(info.ended_at)}, took {duration(info.duration)}" if info.ended_at else ""
     lines = {
@@ -204,6 +209,8 @@ def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: b
         lines["tags"] = tags_said(info)
     if info.attributes:
         lines["attributes"] = attributes_said(info)
+    if pause is not None:
+        lines["paused"] = f"{paused_by(pause)}. Let it go on: {unpause_line(pause, store)}"
     if info.needs_repair is not None:
         name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
         lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."

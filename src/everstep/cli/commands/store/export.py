@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everstep import Host
+from everstep import AsyncHost, Host
 from everstep.checkpoints import CheckpointManager
 from everstep.cli.args.loading import load_flow
 from everstep.cli.args.options import (
@@ -29,8 +30,14 @@ from everstep.cli.view.text import count, size, write_json
 from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
+from everstep.on_demand import on_demand
 from everstep.results import Exported, Imported
 from everstep.types import LeaveOut
+
+if TYPE_CHECKING:
+    from everstep.server.console.file import run_file
+else:
+    run_file = on_demand("everstep.server.console.file:run_file")
 
 FORMS = {
     "bundle": "bundle",
@@ -38,6 +45,7 @@ FORMS = {
     **dict.fromkeys(("phases", "004"), "phases"),
     **dict.fromkeys(("pipeline", "001"), "pipeline"),
     "folder": "folder",
+    "html": "html",
 }
 
 
@@ -57,7 +65,8 @@ FORMS = {
     type=click.Choice(list(FORMS)),
     metavar="FORM",
     default="bundle",
-    help="bundle (default), session (three files), folder, phases or pipeline (JSON of one checkpoint).",
+    help="bundle (default), html (a page to look at), session (three files), folder, phases or pipeline "
+    "(JSON of one checkpoint).",
 )
 @who_option_by
 @store_option
@@ -89,13 +98,11 @@ def export(
       everstep export A17 checkpoints/a17 --form session
       everstep export A17@3 a17.json --form phases
       everstep export A17 runs --form folder
+      everstep export A17 A17.html --form html --without-secrets
     """
     form = FORMS[form]
-    leaves = without_secrets or patterns or with_tokens or decrypt
-    if form != "bundle" and (leaves or (flow is not None and form != "folder")):
-        raise BadRequest(
-            f"--form {form} takes none of these options.", fix="Leave them out, or write a bundle."
-        )
+    leaves = bool(without_secrets or patterns or decrypt)
+    _check_form(form, leaves=leaves, with_tokens=with_tokens, flow=flow)
     with open_host(store, create=False) as host:
         if form in ("phases", "pipeline"):
             return _one(host, run, out, form, force)
@@ -110,6 +117,8 @@ def export(
         if form == "folder":
             return _folder(host, run_id, out, flow, as_json)
         policy = LeaveOut.secrets(*patterns) if without_secrets else LeaveOut(values=patterns)
+        if form == "html":
+            return _html(host.url, run_id, out, policy, decrypt=decrypt, force=force, as_json=as_json)
         with Meter("written", shows=not as_json) as meter:
             done = host.transfer.export(
                 run_id,
@@ -126,6 +135,15 @@ def export(
     else:
         _say_exported(done)
     return 0
+
+
+def _check_form(form: str, *, leaves: bool, with_tokens: bool, flow: str | None) -> None:
+    """Refuse options that a form does not take."""
+    if form == "bundle":
+        return
+    if with_tokens or (leaves and form != "html") or (flow is not None and form != "folder"):
+        takes = "neither --with-tokens nor --flow" if form == "html" else "none of these options"
+        raise BadRequest(f"--form {form} takes {takes}.", fix="Leave them out, or write a bundle.")
 
 
 def _one(host: Host, run: str, out: str | None, form: str, force: bool) -> int:
@@ -157,6 +175,33 @@ def _folder(host: Host, run_id: str, out: str | None, flow: str | None, as_json:
         write_json({"path": str(path)})
     else:
         click.echo(f"written: {path}")
+    return 0
+
+
+def _html(
+    url: str, run_id: str, out: str | None, policy: LeaveOut, *, decrypt: bool, force: bool, as_json: bool
+) -> int:
+    """Write a run as a page that is looked at without a service."""
+    path = Path(out or f"{run_id}.html")
+    if path.exists() and not force:
+        raise BadRequest(f"{path} is there already.", fix="Choose another name, or say --force.")
+
+    async def made() -> Any:
+        async with AsyncHost(url, create=False) as host:
+            return await run_file(host, run_id, policy, decrypt=decrypt, **who())
+
+    found = asyncio.run(made())
+    path.write_text(found.text, encoding="utf-8")
+    told = found.told
+    if as_json:
+        write_json(Wire(path=str(path), **wire(told)))
+        return 0
+    click.echo(f"written: {path} ({count(told.steps, 'step')}, {size(told.size)})")
+    if told.left_out:
+        click.echo(f"left out: {count(told.left_out, 'value')}")
+    if told.cut_steps or told.cut_checkpoints:
+        text = f"{count(told.cut_steps, 'step')} and {count(told.cut_checkpoints, 'checkpoint')}"
+        click.secho(f"too large for one file: without {text}", err=True, fg="yellow")
     return 0
 
 

@@ -8,7 +8,7 @@ import click
 
 from everstep import Flow, Retention
 from everstep.cli.args.loading import load_several
-from everstep.cli.args.options import find_run, json_option, open_host, store_option
+from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.view.text import act_said, count, moment, size, write_json
 from everstep.codec.wire import wire
 from everstep.results import Collected, Removal
@@ -50,6 +50,7 @@ SHOWN = 50
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many lines of it."
 )
+@who_options
 @store_option
 @json_option
 def command(
@@ -105,6 +106,7 @@ def command(
             shared=shared,
             audit_older_than=audit_older_than,
             on_progress=_say if watched else None,
+            **who(),
         )
     if as_json:
         write_json(wire(found))

@@ -12,9 +12,9 @@ from everstep.cli.args.loading import load_flow, stdout_kept_clean
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.view.text import count, one_line, write_json
-from everstep.client.documents import CompatDocument
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
+from everstep.model.compat import CompatDocument
 from everstep.results import Compat, Compatibility, RunInfo
 
 PAGE = 500

@@ -6,13 +6,16 @@ from typing import Any
 
 import click
 
+from everstep import Host
 from everstep.cli.args.loading import load, stdout_kept_clean
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.args.pipelines import pipeline_options
-from everstep.cli.commands.runs.run import place_for
+from everstep.cli.commands.runs.run import place_for, remembered_place
 from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, warned
 from everstep.cli.view.text import count, moment, one_line, write_json
+from everstep.cli.view.waits import votes_said
 from everstep.codec.wire import wire
+from everstep.errors import FlowNotLoaded
 from everstep.model.address import Address
 from everstep.model.enums import Effects, Status
 from everstep.results import Awaited, Compatibility, Explanation, Planned, Recorded
@@ -27,8 +30,9 @@ from everstep.results import Awaited, Compatibility, Explanation, Planned, Recor
 def explain(run: str, flow: str | None, store: str | None, as_json: bool) -> int:
     """Say what a resume of a run would do: skip, start, try again, wait for, and miss. Nothing is run.
 
-    The file may be left out for a run that `everstep run` began. With PATH, what it would do inside that flow
-    or item. Exits with 1 if a resume would be refused.
+    The file may be left out for a run that `everstep run` began, and while a worker is alive that has its
+    flow, as that is asked then. With PATH, what it would do inside that flow or item. Exits with 1 if a
+    resume would be refused.
 
     \b
     Examples:
@@ -39,16 +43,29 @@ def explain(run: str, flow: str | None, store: str | None, as_json: bool) -> int
         address = find_run(host, run)
         run_id, path = split_run(address)
         host.info(address)  # says whether the run has that part, before code is loaded
-        place = flow or place_for(host, run_id, ["explain", run_id], store)
-    with stdout_kept_clean(as_json):
-        definition, wired = load(place, runs=False)
-        with open_host(store, create=False, wired=wired) as host:
-            told = host.explain(address, definition)
+        place = flow or remembered_place(host, run_id)
+        told = _asked(host, address, store) if place is None else None
+    if place is not None:
+        with stdout_kept_clean(as_json):
+            definition, wired = load(place, runs=False)
+            with open_host(store, create=False, wired=wired) as host:
+                told = host.explain(address, definition)
+    assert told is not None
     if as_json:
         write_json({**wire(told), **({"path": path} if path else {})})
     else:
         write(told, path)
-    return 1 if told.missing or told.compat.verdict is not Compatibility.CONTINUES else 0
+    return 1 if told.missing or told.paused or told.compat.verdict is not Compatibility.CONTINUES else 0
+
+
+def _asked(host: Host, address: str, store: str | None) -> Explanation:
+    """Ask a live worker; if none has the flow, say how to name it in this command."""
+    try:
+        return host.fleet.explain(address)
+    except FlowNotLoaded:
+        run_id, _ = split_run(address)
+        place_for(host, run_id, ["explain", run_id], store)
+        raise
 
 
 def write(told: Explanation, path: str = "") -> None:
@@ -63,6 +80,8 @@ def write(told: Explanation, path: str = "") -> None:
         click.secho(f"  missing: {one_line(text)}", fg="red")
     if told.is_driven:
         click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    if told.paused:
+        click.secho(f"  {told.paused}", fg="yellow")
     if told.untaken is not None:
         click.secho(f"  no live worker takes it: {told.untaken.text}", fg="yellow")
         click.echo(f"  {told.untaken.fix}")
@@ -80,7 +99,8 @@ def write(told: Explanation, path: str = "") -> None:
         click.echo("  nothing is left to do")
     _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
     _section("called again, as their outputs were not kept", list(told.remade))
-    _section("started at once", [_planned(step) for step in told.starts])
+    first = "started at once" if told.untaken is None else "started first, once a worker takes it"
+    _section(first, [_planned(step) for step in told.starts])
     _section("due after that", [_planned(step) for step in told.pending])
     _section("waits", [_waited(w) for w in told.waits])
     if told.may_repeat:
@@ -106,7 +126,8 @@ def _waited(wait: Awaited) -> str:
     effect = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
     status = wait.outcome if wait.outcome and not effect else wait.status.value
     then = f"; then {', '.join(wait.then)}" if wait.then else ""
-    return f"{wait.path}  {wait.kind}, {status}{effect}{_when(wait.due_at)}{then}"
+    votes = f", {votes_said(wait.voting)}" if wait.voting is not None else ""
+    return f"{wait.path}  {wait.kind}, {status}{effect}{votes}{_when(wait.due_at)}{then}"
 
 
 def _skipped(step: Recorded) -> str:

@@ -21,12 +21,12 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.commands.runs.run import remembered_place
 from everstep.cli.commands.runs.state import read
-from everstep.cli.view.text import write_json
+from everstep.cli.view.text import count, write_json
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.model.address import unvisited
 from everstep.model.records import CHANNEL
-from everstep.results import RunState
+from everstep.results import ForkPreview, RunState
 
 Pairs = tuple[str, ...]
 
@@ -40,6 +40,7 @@ Pairs = tuple[str, ...]
 @click.option("--as", "fork_id", metavar="ID", help="Name the fork. [default: a new UUID]")
 @click.option("--choose-again", is_flag=True, help="Ask the gates whose choice is still to be acted on.")
 @click.option("--keep-keys", is_flag=True, help="Use the idempotency keys of the original run again.")
+@click.option("--dry-run", is_flag=True, help="Only say what would start first, and what would run again.")
 @who_option_by
 @store_option
 @json_option
@@ -52,6 +53,7 @@ def fork(
     fork_id: str | None,
     choose_again: bool,
     keep_keys: bool,
+    dry_run: bool,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -65,6 +67,7 @@ def fork(
 
     \b
     Examples:
+      everstep fork A17@3 --set 'score=0.9' --dry-run
       everstep fork A17@3 --set 'score=0.9' --as A17-b
       everstep fork A17@3 --set 'rag/embedding=[0.1, 0.2]'
       everstep fork A17@3/rag --set 'embedding=[0.1, 0.2]'
@@ -73,12 +76,18 @@ def fork(
     with looking_at(store, as_json=as_json) as host:
         run_id, place = find_place(host, run, at)
         edits = EditOptions(host, run_id, place)
+        edited: dict[str, Any] = {
+            "inputs": edits.read("--input", inputs),
+            "state": edits.read("--set", values),
+            "channel": edits.read("--channel", channel),
+        }
+        if dry_run:
+            _show(host.debug.preview_fork(run_id, at=place, choose_again=choose_again, **edited), as_json)
+            return
         info = host.fork(
             run_id,
             at=place,
-            inputs=edits.read("--input", inputs),
-            state=edits.read("--set", values),
-            channel=edits.read("--channel", channel),
+            **edited,
             fork_id=fork_id,
             keep_keys=keep_keys,
             choose_again=choose_again,
@@ -91,6 +100,22 @@ def fork(
         return
     click.echo(info.run_id)
     click.echo(f"forked from {info.parent_run_id}@{info.forked_at}; continue with: {again}", err=True)
+
+
+def _show(told: ForkPreview, as_json: bool) -> None:
+    if as_json:
+        write_json(wire(told))
+        return
+    click.echo(f"would fork {told.run_id}@{told.at}; nothing was written")
+    click.echo(f"  starts    {', '.join(told.starts) or 'nothing'}")
+    if told.asks:
+        click.echo(f"  asks      {', '.join(told.asks)}")
+    if told.again:
+        click.echo(f"  again     {', '.join(node.path for node in told.again)}")
+    keyed = [node.path for node in told.again if node.had_key]
+    if keyed:
+        click.echo(f"  may do again what it did: {', '.join(keyed)}")
+    click.echo(f"  keeps     what {count(told.kept, 'node')} wrote")
 
 
 class EditOptions:

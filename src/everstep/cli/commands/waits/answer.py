@@ -21,6 +21,7 @@ from everstep.cli.args.options import (
     who_options,
 )
 from everstep.cli.commands.waits.ask import GivenAnswer, Later, answer_of, ask, introduce
+from everstep.cli.view.pauses import held_back, pause_of
 from everstep.cli.view.text import write_json
 from everstep.cli.view.waits import find_wait, how_to_answer, rough, settled, short, wait_json, waits_of
 from everstep.client.views import WaitInfo
@@ -199,15 +200,20 @@ def _check_settles(wait: WaitInfo, given: GivenAnswer, store: str | None) -> Non
 def _say_settled(host: Host, wait: WaitInfo, store: str | None, *, as_json: bool) -> None:
     """Say what became of the wait, and who goes on with its run."""
     info = host.info(wait.run_id)
+    pause = None if as_json else pause_of(host, info)
     resume = command_line("resume", wait.run_id, store=store)
     if as_json:
         write_json({**wait_json(wait), "resume": resume})
         return
     click.echo(f"{wait.node} of run {wait.run_id}: {settled(wait)}")
+    if wait.status is WaitStatus.OPEN:
+        return  # others have to vote
     others = [other.node for other in waits_of(host, wait.run_id) if other.status is WaitStatus.OPEN]
     if others:
         click.echo(f"run {wait.run_id} waits for {', '.join(others)}, too", err=True)
-    if info.is_driven:
+    if pause is not None:
+        click.echo(held_back(wait.run_id, pause, store), err=True)
+    elif info.is_driven:
         click.echo(f"run {wait.run_id} is being driven and goes on", err=True)
     elif info.status.is_final:
         click.echo(f"run {wait.run_id} is {info.status.value}; to reopen it: {resume}", err=True)

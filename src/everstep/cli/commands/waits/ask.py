@@ -14,8 +14,8 @@ from everstep import Flow, Host, Status
 from everstep.cli.args.options import login_name, said_who, who
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import full, moment, one_line, preview, printable
-from everstep.cli.view.waits import KINDS, ago, due_said, kind_of, noun, present
-from everstep.errors import AnswerInvalid, BadRequest, WaitClosed, WaitSettled
+from everstep.cli.view.waits import KINDS, ago, due_said, kind_of, noun, present, votes_said
+from everstep.errors import AnswerInvalid, BadRequest, VotedAlready, VoteRefused, WaitClosed, WaitSettled
 from everstep.model.waits import WaitStatus
 from everstep.results import RunResult, WaitInfo
 
@@ -144,6 +144,8 @@ def introduce(wait: WaitInfo) -> None:
     head = f"{click.style(wait.node, bold=True)} of run {wait.run_id} ({wait.flow})"
     click.echo(f"{head} waits for {noun(wait.kind)}", err=True)
     click.secho(f"  asked {ago(wait.opened_at, now)}{due}", err=True, dim=True)
+    if wait.voting is not None:
+        click.secho(f"  {votes_said(wait.voting)}", err=True, dim=True)
     if wait.context is not None:
         for line in context_lines(wait.context):
             click.echo(f"  {line}", err=True)
@@ -272,24 +274,29 @@ def _answer_all(host: Host, waits: Iterable[WaitInfo]) -> bool:
             continue
         introduce(wait)
         try:
-            _answer(host, wait)
+            has_any |= _answer(host, wait)
         except (Later, click.Abort):
             click.echo("\nnothing was answered", err=True)
             return has_any
-        has_any = True
     return has_any
 
 
-def _answer(host: Host, wait: WaitInfo) -> None:
+def _answer(host: Host, wait: WaitInfo) -> bool:
+    """Ask for an answer and give it; true if the wait is over, false if others have to vote."""
     while True:
         try:
             given = ask(wait, GivenAnswer())
             names_itself = isinstance(given, dict) and bool(given.get("approver"))
-            host.answer(wait.id, given, by=None if names_itself else who()["by"])
+            now = host.answer(wait.id, given, by=None if names_itself else who()["by"])
         except AnswerInvalid as error:
             click.echo(str(error), err=True)
+        except (VoteRefused, VotedAlready) as error:
+            click.echo(str(error), err=True)
+            raise Later from None
         except (WaitSettled, WaitClosed):
             click.echo("it was answered elsewhere meanwhile", err=True)
-            return
+            return True
         else:
-            return
+            if now.status is WaitStatus.OPEN and now.voting is not None:
+                click.echo(votes_said(now.voting), err=True)
+            return now.status is not WaitStatus.OPEN

@@ -16,6 +16,7 @@ from everstep.cli.args.options import (
     who,
     who_options,
 )
+from everstep.cli.view.pauses import held_back, pause_of
 from everstep.cli.view.text import write_json
 from everstep.cli.view.waits import wait_json
 from everstep.errors import BadRequest
@@ -50,12 +51,16 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
             found = host.waiting.settle(run_id, step, rerun=True, **who())
         else:
             found = host.waiting.settle(run_id, step, done=_value(done), **who())
+        pause = None if as_json else pause_of(host, host.info(run_id))
     if as_json:
         write_json(wait_json(found))
     else:
         what = "will be called again" if rerun else "counts as done"
         again = command_line("resume", run_id, store=store)
-        click.echo(f"{step} of run {run_id} {what}; a worker goes on with it, or: {again}")
+        goes_on = f"; a worker goes on with it, or: {again}" if pause is None else ""
+        click.echo(f"{step} of run {run_id} {what}{goes_on}")
+        if pause is not None:
+            click.echo(held_back(run_id, pause, store), err=True)
 
 
 def _value(text: str) -> object:

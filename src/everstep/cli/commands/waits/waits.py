@@ -18,7 +18,7 @@ from everstep.cli.args.options import (
     tokens_option,
 )
 from everstep.cli.view.table import Cell, layout, screen_width, wide
-from everstep.cli.view.text import full, moment, preview, printable, write_json
+from everstep.cli.view.text import full, moment, one_line, preview, printable, write_json
 from everstep.cli.view.waits import (
     ago,
     asked,
@@ -30,13 +30,14 @@ from everstep.cli.view.waits import (
     short,
     status_of,
     token_lines,
+    votes_said,
     wait_json,
 )
 from everstep.cli.view.waits import present as present_time
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest
 from everstep.graph.author.wait_options import IN_ROW, is_unsaid
-from everstep.model.waits import WaitStatus
+from everstep.model.waits import VotingInfo, WaitStatus
 
 STATUSES = {status.value: status for status in WaitStatus}
 _TOLD = ("prompt", "options", "context", "spellings")
@@ -165,6 +166,13 @@ def _show(wait: WaitInfo, store: str | None, *, tokens: bool, as_json: bool) -> 
 _MORE = tuple(name for name in IN_ROW if name in WaitInfo.__struct_fields__ and name not in _TOLD)
 
 
+def _decided_by(voting: VotingInfo) -> str:
+    """Say who may decide."""
+    names = ", ".join(map(one_line, voting.approvers)) if voting.approvers else "anyone with a name"
+    apart = f", not by {', '.join(map(one_line, voting.not_by))}" if voting.not_by else ""
+    return f"{voting.quorum} of {names}{apart}"
+
+
 def facts(wait: WaitInfo) -> dict[str, str]:
     """Return what there is to know of a wait, each in words."""
     now, width = present_time(), wide()
@@ -184,6 +192,13 @@ def facts(wait: WaitInfo) -> dict[str, str]:
         found["scheduler"] = wait.scheduler
     if wait.prompt:
         found["asks"] = printable(wait.prompt)
+    if wait.voting is not None:
+        found["decided by"] = _decided_by(wait.voting)
+        found["votes"] = votes_said(wait.voting)
+        for vote in wait.voting.votes:
+            verdict = "approved" if vote.approved else "rejected"
+            about = f": {printable(vote.comment)}" if vote.comment else ""
+            found[one_line(vote.by)] = f"{verdict} {moment(vote.at)}, {vote.how.value}{about}"
     if wait.options:
         found["options"] = ", ".join(printable(str(option)) for option in wait.options)
     if wait.context is not None:

@@ -18,7 +18,8 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from types import CoroutineType
+from inspect import CO_COROUTINE
+from types import CoroutineType, FunctionType
 from typing import Any
 
 import msgspec
@@ -50,7 +51,7 @@ from everstep.model.durations import Span
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import RESULT, WAITED, UnitAt, UnitFacts, visit_path
 from everstep.model.waits import SignalRow
-from everstep.ports.system import Event, wait_until
+from everstep.ports.system import Event
 from everstep.runtime.drive.apply import units_prefix
 from everstep.runtime.drive.finish import asked_pause
 from everstep.runtime.drive.invoke import Call, describe_error
@@ -73,6 +74,8 @@ _DIGESTS = (0, _DIGEST)
 IN_UNIT: ContextVar[str] = ContextVar("everstep_step", default="")
 """The durable call that this code runs in."""
 _RETURN_DATA = "Return plain data from it, or register a serializer with host.values.register(...)."
+_HELD: Any = ()
+"""Stands for what a node is left for that is to begin nothing more."""
 _PASSED_ON = (RunCancelled, ValueOutOfReach)
 """What is no failure of the call that raises it."""
 
@@ -89,14 +92,12 @@ class Asked(msgspec.Struct, eq=False):
     options: UnitOptions
     arguments: bytes
     """A digest of its arguments; of what is no call of a function, what it is."""
+    label: str
+    """Name and occurrence: `$search@2`."""
     behind: str | None = None
     """Which call had ended last when an async node asked for it; none if it was not noted."""
     asked: float = 0.0
     """Seconds from the first call that the node asked for in this attempt until this one."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}@{self.occurrence}"
 
 
 class _Taking:
@@ -132,6 +133,9 @@ class _Taking:
 class Units:
     """The durable calls of one attempt at a node."""
 
+    _parked: list[asyncio.Future[None]] | None = None
+    """Calls that do not begin, and wait for those that are being made to end."""
+
     def __init__(self, midway: Midway, call: Call) -> None:
         if call.node.may_be_transient and midway.run.journal.writes:
             raise BadRequest(
@@ -152,12 +156,21 @@ class Units:
         at = {} if open_ones is None or not call.node.is_async else open_ones.at
         ended = {label: unit for label, unit in at.items() if unit.status is not _RETRYING}
         self._order = EndOrder(ended) if ended else None
+        inbox = run.flow.inbox if call.scope.parent is None else {}
+        self._reads_signals = bool(inbox) and any(p.source in inbox for p in call.node.params)
+        """True if what the node is given may change before it is called again."""
+        self._own_task = call.running or midway.own_task
+        """In which an async node runs."""
         self._is_shared = False
-        """True once an async node had two calls under way."""
+        """True once an async node had two calls under way, or asked for one in a task of its own."""
+        self._looking = 0
+        """Inboxes of an async node that are being looked into."""
         self._asked_first: float | None = None
         """When an async node asked for the first one."""
         self._counts: dict[str, int] = {}
         """How often each name was asked for without a key."""
+        self._names: set[str] = set()
+        """Names that were checked."""
         self._in_flight: dict[str, object] = {}
         """What is being made, by name, each with a mark of who asked."""
         self.seen: set[str] = set()
@@ -237,6 +250,8 @@ class Units:
         return self._answer(unit, asked, node)
 
     async def _wait_soon(self, unit: Asked, asked: Wait, node: Node) -> Any:
+        if self._order is not None and (its_turn := self._order.turn(unit.label)) is not None:
+            await its_turn
         return self._answer(unit, asked, node)
 
     def _answer(self, unit: Asked, asked: Wait, node: Node) -> Any:
@@ -272,11 +287,44 @@ class Units:
                     ),
                 )
             return
+        if self.leaving is _HELD:
+            call.is_held, call.returned, call.error = True, None, None
+            return
         if self.is_left:
             call.asks = self.leaving[0]
             return
         call.waits_at = ""
         call.error = _gone_on(call.path, call.error)
+
+    @property
+    def _is_held(self) -> bool:
+        """True if no call is to begin, as the run is paused.
+
+        An effect whose call was announced goes on: one that was left would be of unknown fate.
+        """
+        call = self._call
+        is_announced = call.node.is_effectful and call.index in call.scope.begun
+        return self._midway.is_paused and not is_announced
+
+    async def _park(self) -> None:
+        """Leave the node as one that never reported, once what it has begun is recorded."""
+        self._rest()
+        try:
+            while self._begun:
+                if self._order is not None:
+                    self._order.let_go()
+                parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._parked = [*(self._parked or ()), parked]
+                await parked
+        finally:
+            self._begun += 1
+        self._hold()
+
+    def _hold(self) -> None:
+        """Leave the node, unless it is left already."""
+        if self.leaving is None:
+            self.leaving = _HELD
+        raise Leave(f"the run of node {self._call.path!r} is paused")
 
     async def at_rest(self) -> None:
         """Return once no call is being made: a node that is left or tried again has recorded what it began.
@@ -285,6 +333,8 @@ class Units:
         neither is one that pauses before a retry.
         """
         while self._begun and self._is_to_go_on():
+            if self._order is not None:
+                self._order.let_go()
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 
@@ -324,9 +374,13 @@ class Units:
             if self._order is not None and (its_turn := self._order.turn(unit.label)) is not None:
                 await its_turn
             return self._replayed(unit, found)
-        with self._taking(unit, await self._look(name)) as taking:
-            await self._put_aside(taking.draft)
-            await self._midway.write(self._call, taking.record)
+        self._looking += 1
+        try:
+            with self._taking(unit, await self._look(name)) as taking:
+                await self._put_aside(taking.draft)
+                await self._write_in_order(unit, taking.record)
+        finally:
+            self._looking -= 1
         return taking.values
 
     async def _look(self, name: str) -> list[tuple[SignalRow, Message]]:
@@ -410,6 +464,8 @@ class Units:
                 f"step {name!r} of node {self._call.path!r} is asked for inside step {inside!r}.",
                 fix="Steps do not nest: call the function itself there, or ask for both from the node.",
             )
+        if name not in self._names:
+            self._check_name(name)
         segment, occurrence = RESULT + name, 1
         if options.key is not None:
             segment += f"={self._digest_of(options.key).hex()}"
@@ -426,18 +482,37 @@ class Units:
             )
         if options.key is None:
             occurrence = self._counts[segment] = self._counts.get(segment, 0) + 1
-        unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments)
+        label = f"{segment}@{occurrence}"
+        unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments, label)
         self.seen.add(unit.label)
         if self._call.node.is_async:
             self._note_asked(unit)
         return unit
 
+    def _check_name(self, name: str) -> None:
+        """Raise if a name cannot be a part of a path, or be stored."""
+        try:
+            name.encode()
+            is_name = _NOT_IN_NAMES.isdisjoint(name)
+        except UnicodeEncodeError:  # half a surrogate pair
+            is_name = False
+        if not is_name:
+            raise BadRequest(
+                f"node {self._call.path!r} asks for a step or a wait called {name!r:.60}.",
+                fix="Give it a short name without / @ # = $. What is sent to a wait may have another one: "
+                "wait.signal(name, signal=...), wait.event(name, event=...).",
+            )
+        self._names.add(name)
+
     def _note_asked(self, unit: Asked) -> None:
         """Note when a call was asked for: calls at once come back in the same order from the records."""
-        if len(self._in_flight) > 1:
-            self._is_shared = True
-        units = self._call.scope.units.get(self._call.index)
-        unit.behind = "" if units is None else next(reversed(units.at), "")
+        if not self._is_shared:
+            many = len(self._in_flight) + self._looking > 1
+            self._is_shared = many or asyncio.current_task() is not self._own_task
+        unit.behind = None if self._order is None else self._order.behind
+        if unit.behind is None:
+            units = self._call.scope.units.get(self._call.index)
+            unit.behind = "" if units is None else next(reversed(units.at), "")
         now = self._clock.monotonic()
         if self._asked_first is None:
             self._asked_first = now
@@ -550,10 +625,12 @@ class Units:
             if found is not None and found.retry_at is not None:
                 await self._pause(found.retry_at)
             while True:
+                if self._midway.is_paused and self._is_held:
+                    await self._park()
                 if unit.options.is_effect:
                     self._check_guards()
-                    if self._journal.has_ended_steps:
-                        await self._midway.write(self._call, _flush_first)
+                    if self._journal.has_ended_steps or (self._reads_signals and self._is_first()):
+                        await self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
                     made = (
@@ -583,6 +660,9 @@ class Units:
         self._begun -= 1
         if self._quiet is not None and not self._begun and not self._quiet.done():
             self._quiet.set_result(None)
+        while self._parked and not self._begun:
+            if not (parked := self._parked.pop()).done():
+                parked.set_result(None)
 
     async def _note_result(self, unit: Asked, draft: Slot, attempts: int, started_at: datetime) -> None:
         if not self._journal.writes:
@@ -602,10 +682,14 @@ class Units:
             return
         if self._order is None:
             self._order = EndOrder({})
-        self._order.ended(unit.label)
-        await self._midway.write(self._call, record, is_shared=is_shared)
-        if (its_turn := self._order.turn(unit.label)) is not None:
-            await its_turn
+        self._order.ended(unit.label, unit.behind)
+        try:
+            await self._midway.write(self._call, record, is_shared=is_shared)
+            if (its_turn := self._order.turn(unit.label)) is not None:
+                await its_turn
+        except BaseException:
+            self._order.gone(unit.label)
+            raise
         self._order.came(unit.label)
 
     async def _put_aside(self, draft: Slot) -> None:
@@ -638,7 +722,7 @@ class Units:
         self._rest()
         try:
             await self._services.time.hear()
-            await self._clock.sleep_until(self._services.time.here(until))
+            await self._midway.nap(self._services.time.here(until))
         finally:
             self._begun += 1
         self._check_current()
@@ -709,10 +793,12 @@ class Units:
             if found is not None and found.retry_at is not None:
                 self._pause_blocking(found.retry_at)
             while True:
+                if self._midway.is_paused and self._is_held:
+                    self._hold()
                 if unit.options.is_effect:
                     self._check_guards()
-                    if self._journal.has_ended_steps:
-                        self._midway.write(self._call, _flush_first)
+                    if self._journal.has_ended_steps or (self._reads_signals and self._is_first()):
+                        self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
                     if self._around is None:
@@ -793,7 +879,7 @@ class Units:
         return retry_at
 
     def _pause_blocking(self, until: datetime) -> None:
-        wait_until(self._clock, self._services.system, self._services.time.here(until))
+        self._midway.nap_blocking(self._services.time.here(until))
         self._call.beat()
 
     def _put_aside_blocking(self, draft: Slot) -> None:
@@ -816,6 +902,23 @@ class Units:
         raise failed
 
     # -- records ------------------------------------------------------------------------------------------
+
+    def _is_first(self) -> bool:
+        """True of the first call of a visit, if nothing says yet that it has begun."""
+        i, scope = self._call.index, self._call.scope
+        return self._journal.writes and i not in scope.units and i not in scope.begun
+
+    def _flush_first(self) -> News:
+        """Have what led to an effect written. If signals could change that, say that the node has begun.
+
+        They wait then until its visit is over: an effect is repeated with the same inputs and the same key.
+        """
+        if self._reads_signals and self._is_first():
+            self._check_current()
+            call = self._call
+            key = automatic_key(self._journal.key_run, call.path, call.visit)
+            self._journal.add(decide.announced(call.scope, call.index, key), ())
+        return Trigger.BEFORE_EFFECT, None
 
     def _recording(
         self,
@@ -970,10 +1073,6 @@ def _gone_on(path: str, raised: Exception | None) -> BadRequest:
     return error
 
 
-def _flush_first() -> News:
-    return Trigger.BEFORE_EFFECT, None
-
-
 async def _nothing(slept: Awaitable[Any]) -> None:
     await slept
 
@@ -992,6 +1091,8 @@ def _made_on_thread(make: Callable[[], Any]) -> Any:
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """True if a call of this returns something to await."""
+    if type(fn) is FunctionType and fn.__code__.co_flags & CO_COROUTINE:
+        return True  # as most are, without asking `inspect`
     while hasattr(fn, "func"):  # functools.partial
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004

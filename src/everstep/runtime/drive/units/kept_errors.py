@@ -260,6 +260,8 @@ def apart(
         return True
 
     kept = _kept(error, is_storable, classes, set())
+    if kept is not None and not is_storable(kept):  # its text holds half a character, as odd file names do
+        kept = None
     made = None if kept is None else revived(kept, classes)
     return (_NOT_REVIVED, None) if kept is None else (kept, made)
 
@@ -287,7 +289,11 @@ def _kept(
     attributes |= _fields_besides(error, alone, is_storable)
     more: dict[str, Any] = {"via": list(via)} if via else {}
     notes = getattr(error, "__notes__", None)
-    if isinstance(notes, list) and notes and all(isinstance(note, str) for note in notes):
+    if (
+        isinstance(notes, list)
+        and notes
+        and all(isinstance(note, str) and is_storable(note) for note in notes)
+    ):
         more["notes"] = list(notes)
     if len(above) < _LONGEST_CHAIN:
         more |= _origins(error, is_storable, classes, above | {id(error)})
@@ -305,7 +311,10 @@ def _origins(
         if origin is None or id(origin) in above or (name == "context" and origin is error.__cause__):
             continue
         kept = _kept(origin, is_storable, classes, above)
-        found[name] = ["", [_text(origin) or "", type(origin).__qualname__], {}] if kept is None else kept
+        if kept is None or not is_storable(kept):
+            text = (_text(origin) or "").encode("utf-8", "backslashreplace").decode()
+            kept = ["", [text, type(origin).__qualname__], {}]
+        found[name] = kept
     if error.__suppress_context__ and error.__cause__ is None:
         found["hides"] = True
     return found

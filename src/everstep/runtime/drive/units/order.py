@@ -17,10 +17,8 @@ from typing import Any, Final
 
 from everstep.model.records import UnitAt
 
-GAP: Final = 4
-"""Turns of the loop between two calls that come back to several tasks."""
-PATIENCE: Final = 16
-"""The same if one between them is missing."""
+GAP: Final = 16
+"""Turns of the loop between two calls that come back, if other work does not let it come to rest."""
 LONGEST: Final = 60.0
 """Seconds that one which is missing is waited for at most."""
 _SLACK: Final = 0.5
@@ -32,9 +30,16 @@ class EndOrder:
     def __init__(self, ended: Mapping[str, UnitAt]) -> None:
         self._at = {label: i for i, label in enumerate(ended)}
         self._facts = tuple(ended.values())
+        self._behind = [unit.behind for unit in ended.values()]
+        """Of each, which one had ended last when it was asked for; none if that was not noted."""
         self._came = bytearray(len(ended))
         self._next = 0
         """The first that did not come back."""
+        self._first_live = len(ended)
+        """The first of those that ended in this attempt and did not come back: it is being written."""
+        self._furthest = -1
+        """The last one that came back."""
+        self._furthest_label = ""
         self._waiting: list[tuple[int, int, asyncio.Future[None], asyncio.Task[Any] | None]] = []
         self._asked = 0
         self._task: asyncio.Task[Any] | None = None
@@ -47,28 +52,39 @@ class EndOrder:
         """When something came back last."""
         self._later: asyncio.TimerHandle | None = None
         """Looks again, while one that is missing is waited for."""
+        self._is_looking = False
+        """True if it looks in the next turn of the loop."""
+        self._is_over = False
+        """True once the node's function has ended."""
 
-    def ended(self, label: str) -> None:
-        """Note that a call has ended."""
+    @property
+    def behind(self) -> str | None:
+        """Which one came back last, while not all recorded ones have; none once they have.
+
+        As they come back in the order in which they ended, that one had ended last when the node was here.
+        """
+        return self._furthest_label if self._next < len(self._facts) else None
+
+    def ended(self, label: str, behind: str | None) -> None:
+        """Note that a call has ended, and which one had when it was asked for."""
         self._at[label] = len(self._came)
         self._came.append(0)
+        self._behind.append(behind)
 
     def turn(self, label: str) -> asyncio.Future[None] | None:
         """Return what to await before a call that has ended comes back; none if it is time for it."""
         at = self._at.get(label, -1)
         task = asyncio.current_task()
-        is_in_order = task is self._task or not self._next
         loop = asyncio.get_running_loop()
         if self._began is None:
             self._began = self._moved = loop.time()
-        if at < self._next or (at == self._next and is_in_order and not self._waiting):
+        is_next = at == self._next and not self._waiting and (task is self._task or not self._next)
+        if self._is_over or at < self._next or (is_next and (self._behind[at] is None or _is_at_rest(loop))):
             self._task = task
             return None
         its_turn: asyncio.Future[None] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._look, loop)
-        elif self._waiting[0][2].get_loop() is not loop:  # a loop of the node's own, on another thread
-            return None
+        if self._waiting and self._waiting[0][2].get_loop() is not loop:
+            return None  # a loop of the node's own, on another thread
         # A call whose task was cancelled may be asked for again: then one place is waited for twice.
         self._asked += 1
         heappush(self._waiting, (at, self._asked, its_turn, task))
@@ -80,40 +96,67 @@ class EndOrder:
         at = self._at.get(label, -1)
         if at < 0 or self._came[at]:
             return
-        self._came[at] = 1
+        if at > self._furthest:
+            self._furthest, self._furthest_label = at, label
         self._turns = 0
+        self._pass(at)
+
+    def gone(self, label: str) -> None:
+        """Note that a call that has ended does not come back: its task was cancelled, or the drive stops."""
+        self._pass(self._at[label])
+
+    def _pass(self, at: int) -> None:
+        """Wait no more for the call at a place."""
+        self._came[at] = 1
         while self._next < len(self._came) and self._came[self._next]:
             self._next += 1
-        if self._later is not None:
-            self._look_soon(asyncio._get_running_loop())
+        while self._first_live < len(self._came) and self._came[self._first_live]:
+            self._first_live += 1
+        if self._waiting and not self._is_looking:
+            loop = self._waiting[0][2].get_loop()
+            if loop is asyncio._get_running_loop():
+                self._look_soon(loop)
 
-    def _look_soon(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Look in the next turn of the loop, if a longer pause was meant."""
-        if self._later is not None and loop is not None and self._waiting[0][2].get_loop() is loop:
+    def let_go(self) -> None:
+        """Let all that wait go on: the node's function has ended, and goes no way any more."""
+        self._is_over = True
+        if self._later is not None:
             self._later.cancel()
             self._later = None
+        waiting, self._waiting = self._waiting, []
+        for _, _, its_turn, _ in waiting:
+            if not its_turn.done():  # it may be of a loop of the node's own, on another thread
+                its_turn.get_loop().call_soon_threadsafe(_release, its_turn)
+
+    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look in the next turn of the loop."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if not self._is_looking:
+            self._is_looking = True
             loop.call_soon(self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the first of those that wait go on, if it is time for it."""
-        self._later = None
+        self._later, self._is_looking = None, False
         while self._waiting and self._waiting[0][2].done():  # its task was cancelled
             heappop(self._waiting)
-        if not self._waiting:
+        if not self._waiting or self._first_live < self._waiting[0][0]:  # which looks again when it is back
             return
         self._turns += 1
-        at, _, its_turn, task = self._waiting[0]
-        if self._turns >= PATIENCE:
+        if self._turns >= GAP or _is_at_rest(loop):
+            at, _, its_turn, task = self._waiting[0]
             until = self._skip(at, loop.time())
             if until is not None:
                 self._later = loop.call_at(until, self._look, loop)
                 return
-        if self._turns >= (GAP if at <= self._next else PATIENCE):
             heappop(self._waiting)
             self._turns, self._next, self._task = 0, max(self._next, at), task
             self._moved = loop.time()
             its_turn.set_result(None)
-        loop.call_soon(self._look, loop)
+        if self._waiting:
+            self._look_soon(loop)
 
     def _skip(self, at: int, now: float) -> float | None:
         """Pass over those before a place that are asked for no more; returns until when to wait for one."""
@@ -129,7 +172,17 @@ class EndOrder:
 
     def _is_beside(self, at: int, missing: int) -> bool:
         """True if a call was asked for while one that is missing was under way, as the records say."""
-        if at >= len(self._facts):
+        if missing >= len(self._facts):
             return False
-        behind = self._facts[at].behind
+        behind = self._behind[at]
         return behind is not None and self._at.get(behind, -1) < missing
+
+
+def _is_at_rest(loop: asyncio.AbstractEventLoop) -> bool:
+    """True if nothing else is to be done in the next turn of a loop; false if it does not say so."""
+    return not getattr(loop, "_ready", True)
+
+
+def _release(its_turn: asyncio.Future[None]) -> None:
+    if not its_turn.done():
+        its_turn.set_result(None)

@@ -113,11 +113,15 @@ BEGIN
         WHERE c.waits IS NOT NULL AND accepted ? c.run_id;
     END IF;
     IF brings.closed THEN
+        -- By their ids, whatever the plan was made for: a run may have had any number of waits.
         UPDATE {schema}.waits SET status = 'closed', wake_at = NULL
-        FROM json_to_recordset(given) AS c(run_id text, closed json)
-        JOIN {schema}.runs USING (run_id), json_array_elements_text(c.closed) AS gone (wait_id)
-        WHERE waits.run_key = runs.run_key AND waits.wait_id = gone.wait_id
-          AND accepted ? c.run_id;
+        WHERE wait_key = ANY (ARRAY(
+            SELECT found.wait_key
+            FROM json_to_recordset(given) AS c(run_id text, closed json), json_array_elements_text(c.closed) AS gone (wait_id),
+                 LATERAL (SELECT w.wait_key, w.run_key FROM {schema}.waits AS w
+                          WHERE w.wait_id = gone.wait_id OFFSET 0) AS found
+            JOIN {schema}.runs ON runs.run_key = found.run_key
+            WHERE runs.run_id = c.run_id AND accepted ? c.run_id));
     END IF;
     IF brings.status THEN
         UPDATE {schema}.waits

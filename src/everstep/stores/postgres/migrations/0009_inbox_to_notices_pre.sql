@@ -1,4 +1,4 @@
--- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, votes, the audit log, child
+-- Rows for what a run may have besides its chain: signals, events, tags, attributes, pauses, the audit log, child
 -- runs, limits, singletons and notices. It only adds: columns that may be NULL, which writes no row anew, and tables
 -- that are empty. A run that uses none of it has a row in none of these tables, and no statement of its own reads them.
 
@@ -35,6 +35,11 @@ CREATE TABLE {schema}.inbox (
     UNIQUE (run_key, signal_id)
 );
 CREATE INDEX inbox_untaken ON {schema}.inbox (run_key, name, number) WHERE taken_at IS NULL;
+-- How many of them were not taken: to count them takes as long as there are many.
+CREATE TABLE {schema}.inbox_sizes (
+    run_key bigint PRIMARY KEY,
+    untaken bigint NOT NULL
+);
 
 -- Events that are kept for waits that open later, and by which of their fields these find them.
 CREATE TABLE {schema}.events (
@@ -66,22 +71,23 @@ CREATE TABLE {schema}.taken_events (
 );
 
 -- Tags are anybody's with the role for it; attributes are the run's own, as its chain says. Of an attribute one of the
--- two values is there: a bool is 0 or 1, a time microseconds.
+-- two values is there: a bool is 0 or 1, a time microseconds. A run has each name once, as whoever writes one has locked
+-- the run; an index on the run alone holds its key once for all its labels, a unique one for each.
 CREATE TABLE {schema}.tags (
     run_key bigint NOT NULL,
     name    text COLLATE "C" NOT NULL,
-    value   text COLLATE "C" NOT NULL,
-    PRIMARY KEY (run_key, name)
+    value   text COLLATE "C" NOT NULL
 );
+CREATE INDEX tags_by_run ON {schema}.tags (run_key);
 CREATE INDEX tags_by_value ON {schema}.tags (name, value, run_key);
 CREATE TABLE {schema}.attributes (
     run_key      bigint NOT NULL,
     name         text COLLATE "C" NOT NULL,
     kind         text COLLATE "C" NOT NULL,
     text_value   text COLLATE "C",
-    number_value double precision,
-    PRIMARY KEY (run_key, name)
+    number_value double precision
 );
+CREATE INDEX attributes_by_run ON {schema}.attributes (run_key);
 CREATE INDEX attributes_by_text ON {schema}.attributes (name, text_value, run_key) WHERE text_value IS NOT NULL;
 CREATE INDEX attributes_by_number ON {schema}.attributes (name, number_value, run_key) WHERE number_value IS NOT NULL;
 
@@ -93,17 +99,6 @@ CREATE TABLE {schema}.pauses (
     note      bytea,
     PRIMARY KEY (flow_id, run_group)
 );
-
-CREATE TABLE {schema}.votes (
-    wait_id  text COLLATE "C" NOT NULL,
-    voter    text COLLATE "C" NOT NULL,
-    run_key  bigint NOT NULL,
-    approves boolean NOT NULL,
-    voted_at bigint NOT NULL,
-    note     bytea,
-    PRIMARY KEY (wait_id, voter)
-);
-CREATE INDEX votes_by_run ON {schema}.votes (run_key);
 
 -- Who did what. It outlives the runs it tells of.
 CREATE TABLE {schema}.audit (
@@ -163,10 +158,10 @@ CREATE INDEX notices_unsent ON {schema}.notices (due_at) WHERE sent_at IS NULL;
 CREATE FUNCTION {schema}.forget_runs_9() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM {schema}.inbox USING gone WHERE inbox.run_key = gone.run_key;
+    DELETE FROM {schema}.inbox_sizes USING gone WHERE inbox_sizes.run_key = gone.run_key;
     DELETE FROM {schema}.taken_events USING gone WHERE taken_events.run_key = gone.run_key;
     DELETE FROM {schema}.tags USING gone WHERE tags.run_key = gone.run_key;
     DELETE FROM {schema}.attributes USING gone WHERE attributes.run_key = gone.run_key;
-    DELETE FROM {schema}.votes USING gone WHERE votes.run_key = gone.run_key;
     DELETE FROM {schema}.limit_keys USING gone WHERE limit_keys.run_key = gone.run_key;
     DELETE FROM {schema}.singletons USING gone WHERE singletons.run_key = gone.run_key;
     DELETE FROM {schema}.notices USING gone WHERE notices.run_key = gone.run_key;
@@ -186,7 +181,8 @@ DECLARE
 BEGIN
     FOR open_one IN
         SELECT w.wait_key, w.wait_id, w.topic FROM {schema}.waits AS w
-        WHERE w.run_key = the_key AND w.status = 'open' AND w.topic >= 'signal:' AND w.topic < 'signal;'
+        WHERE w.run_key = the_key AND w.status = 'open' AND w.status IN ('open', 'settled')
+          AND w.topic >= 'signal:' AND w.topic < 'signal;'
           AND (w.due_at IS NULL OR w.due_at > the_time)
         ORDER BY w.wait_key
     LOOP
@@ -205,6 +201,30 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Counts signals of a run that were not taken. Who calls it has locked the run.
+CREATE FUNCTION {schema}.resize_9(the_key bigint, more bigint) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO {schema}.inbox_sizes AS s VALUES (the_key, more)
+    ON CONFLICT (run_key) DO UPDATE SET untaken = s.untaken + more
+$$;
+
+-- Takes signals of a run that were not taken, and returns how many. Who calls it has locked the run.
+CREATE FUNCTION {schema}.take_9(the_key bigint, ids text[], the_sequence bigint) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    the_id text;
+    taken bigint := 0;
+BEGIN
+    FOREACH the_id IN ARRAY ids LOOP
+        UPDATE {schema}.inbox SET taken_at = the_sequence, value = NULL
+        WHERE run_key = the_key AND taken_at IS NULL
+          AND number = (SELECT i.number FROM {schema}.inbox AS i WHERE i.run_key = the_key AND i.signal_id = the_id);
+        IF FOUND THEN taken := taken + 1; END IF;
+    END LOOP;
+    IF taken > 0 THEN PERFORM {schema}.resize_9(the_key, -taken); END IF;
+    RETURN taken;
+END $$;
+
 -- Puts a signal into the inbox of a run. The run is locked, so that signals are numbered without gaps.
 CREATE FUNCTION {schema}.send_9(
     the_run text, the_id text, the_name text, the_value bytea, most bigint, the_time bigint, channel text
@@ -221,12 +241,13 @@ BEGIN
         RETURN 'same';
     END IF;
     IF run.status NOT IN ('running', 'halted') THEN RETURN 'ended'; END IF;
-    IF (SELECT count(*) FROM {schema}.inbox WHERE run_key = run.run_key AND taken_at IS NULL) >= most THEN
+    IF (SELECT untaken FROM {schema}.inbox_sizes WHERE run_key = run.run_key) >= most THEN
         RETURN 'full';
     END IF;
     INSERT INTO {schema}.inbox (run_key, number, signal_id, name, value, sent_at)
     SELECT run.run_key, coalesce(max(number), 0) + 1, the_id, the_name, the_value, the_time
     FROM {schema}.inbox WHERE run_key = run.run_key;
+    PERFORM {schema}.resize_9(run.run_key, 1);
     PERFORM {schema}.pair_9(run.run_key, the_time);
     PERFORM nextval('{schema}.changes');
     PERFORM pg_notify(channel, '');
@@ -271,9 +292,8 @@ BEGIN
                 decode(done.audit ->> 'details', 'hex'), the_time);
         END IF;
         IF done.taken IS NOT NULL THEN
-            UPDATE {schema}.inbox SET taken_at = done.sequence, value = NULL
-            WHERE run_key = done.run_key AND taken_at IS NULL
-              AND signal_id = ANY (ARRAY(SELECT json_array_elements_text(done.taken)));
+            PERFORM {schema}.take_9(
+                done.run_key, ARRAY(SELECT json_array_elements_text(done.taken)), done.sequence);
         END IF;
         IF done.pairs THEN
             PERFORM {schema}.pair_9(done.run_key, coalesce(the_time, {schema}.now_1()));
@@ -294,20 +314,25 @@ BEGIN
     RETURN verdicts;
 END $$;
 
--- Gives a run labels: tags as names and values, attributes as names, kinds, texts and numbers.
+-- Gives a run labels: tags as names and values, attributes as names, kinds, texts and numbers. Who calls it has locked the
+-- run, or has just made it.
 CREATE FUNCTION {schema}.label_9(the_key bigint, tags json, attributes json) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF tags IS NOT NULL THEN
+        UPDATE {schema}.tags AS t SET value = one ->> 1
+        FROM json_array_elements(tags) AS one WHERE t.run_key = the_key AND t.name = one ->> 0;
         INSERT INTO {schema}.tags (run_key, name, value)
         SELECT the_key, one ->> 0, one ->> 1 FROM json_array_elements(tags) AS one
-        ON CONFLICT (run_key, name) DO UPDATE SET value = excluded.value;
+        WHERE NOT EXISTS (SELECT FROM {schema}.tags AS t WHERE t.run_key = the_key AND t.name = one ->> 0);
     END IF;
     IF attributes IS NOT NULL THEN
+        UPDATE {schema}.attributes AS a
+        SET kind = one ->> 1, text_value = one ->> 2, number_value = (one ->> 3)::double precision
+        FROM json_array_elements(attributes) AS one WHERE a.run_key = the_key AND a.name = one ->> 0;
         INSERT INTO {schema}.attributes (run_key, name, kind, text_value, number_value)
         SELECT the_key, one ->> 0, one ->> 1, one ->> 2, (one ->> 3)::double precision
         FROM json_array_elements(attributes) AS one
-        ON CONFLICT (run_key, name) DO UPDATE
-        SET kind = excluded.kind, text_value = excluded.text_value, number_value = excluded.number_value;
+        WHERE NOT EXISTS (SELECT FROM {schema}.attributes AS a WHERE a.run_key = the_key AND a.name = one ->> 0);
     END IF;
 END $$;
 

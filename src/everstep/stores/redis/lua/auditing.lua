@@ -12,6 +12,12 @@ local function keep_audit(row)
   end
 end
 
+-- True if what an argument holds the row of is not to be done, as that row is there.
+local function was_told(argument)
+  local row = argument and argument ~= '' and cmsgpack.unpack(argument)
+  return row and row[4] == 'once' and redis.call('HEXISTS', P .. 'audit:ids', row[1]) == 1
+end
+
 -- Keeps the row that an argument holds, if the act has a name.
 local function tell(argument)
   if argument and argument ~= '' then

@@ -1,12 +1,18 @@
 -- Changes fields of an open wait and returns its row. ARGV: wait, a row of the audit log or '', then names and values; no
--- value removes it.
-local key = wait_of(ARGV[2])
+-- value removes it. The name 'was', which comes first, has the details that it must still have.
+local key, first = wait_of(ARGV[2]), 4
+if ARGV[4] == 'was' then
+  first = 6
+  if ARGV[5] ~= '=' .. (redis.call('HGET', key, 'details') or '') then
+    return redis.call('HGETALL', key)
+  end
+end
 local f = redis.call('HMGET', key, 'status', 'token', 'run')
 if f[1] == 'open' then
   tell(ARGV[3])
 end
 if f[1] == 'open' and #ARGV > 3 then
-  for k = 4, #ARGV, 2 do
+  for k = first, #ARGV, 2 do
     if ARGV[k + 1] == '' then
       redis.call('HDEL', key, ARGV[k])
     else

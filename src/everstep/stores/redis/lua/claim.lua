@@ -31,9 +31,8 @@ for at = 3, #ARGV - EACH, EACH do
     if process == '' then
       redis.call('HDEL', row, 'process')
     end
-    if f[6] then
-      redis.call('HDEL', row, 'repair')
-      redis.call('ZREM', P .. 'repair', run_id)
+    if f[6] and not is_pause(f[6], f[5]) then
+      keep_mark(run_id, f[11], nil)
     end
     note_lease(run_id, expires, f[7], f[8])
     if ARGV[2] == '1' then

@@ -68,6 +68,9 @@ local function erase(run_id, head, expires, pinned, reason, summary, audit)
   for number = 1, redis.call('HLEN', inbox_of(n) .. ':ids') do
     own[#own + 1] = signal_of(n, number)
   end
+  for _, number in ipairs(redis.call('ZRANGE', inbox_of(n), 0, -1)) do
+    own[#own + 1] = untaken_of(n, redis.call('HGET', signal_of(n, number), 'name'))
+  end
   own[#own + 1] = inbox_of(n)
   own[#own + 1] = inbox_of(n) .. ':ids'
   for _, path in ipairs(redis.call('SMEMBERS', P .. 'had:' .. n)) do

@@ -7,24 +7,19 @@ if not n then
   return found
 end
 
-local function look(number)
-  local key = signal_of(n, number)
-  if not name or redis.call('HGET', key, 'name') == name then
-    found[#found + 1] = redis.call('HGETALL', key)
-  end
-end
-
 if ARGV[6] == '1' then
   for number = tonumber(ARGV[4]) + 1, redis.call('HLEN', inbox_of(n) .. ':ids') do
-    if #found < most and not redis.call('ZSCORE', inbox_of(n), number) then
-      look(number)
+    local key = signal_of(n, number)
+    if #found == most then
+      break
+    elseif not redis.call('ZSCORE', inbox_of(n), number) and (not name or redis.call('HGET', key, 'name') == name) then
+      found[#found + 1] = redis.call('HGETALL', key)
     end
   end
 else
-  for _, number in ipairs(redis.call('ZRANGEBYSCORE', inbox_of(n), '(' .. ARGV[4], '+inf')) do
-    if #found < most then
-      look(number)
-    end
+  local key = name and untaken_of(n, name) or inbox_of(n)
+  for _, number in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. ARGV[4], '+inf', 'LIMIT', 0, most)) do
+    found[#found + 1] = redis.call('HGETALL', signal_of(n, number))
   end
 end
 return found

@@ -1,5 +1,6 @@
 -- Returns rows of runs, the newest first.
--- ARGV: index, limit, the run before which to begin, wanted flow and status, and fields that must be there.
+-- ARGV: index, limit, the run before which to begin, wanted flow and status, which kind of mark (1 of damage, 2 of a
+-- pause, 0 whichever), and fields that must be there.
 local newest = '+inf'
 if ARGV[4] ~= '' then
   newest = number_of(ARGV[4])
@@ -9,10 +10,17 @@ if ARGV[4] ~= '' then
   newest = '(' .. newest
 end
 local limit, rows, seen = tonumber(ARGV[3]), {}, 0
-local PAGE = ARGV[5] == '' and ARGV[6] == '' and #ARGV == 6 and limit or 100
+local PAGE = ARGV[5] == '' and ARGV[6] == '' and ARGV[7] == '0' and #ARGV == 7 and limit or 100
 
 local function has_all(row)
-  for k = 7, #ARGV do
+  if ARGV[7] ~= '0' then
+    local f = redis.call('HMGET', row, 'repair', 'status')
+    local is_damage = f[1] and string.sub(f[1], 1, 14) ~= 'paused: since '
+    if not (ARGV[7] == '1' and is_damage or ARGV[7] == '2' and is_pause(f[1], f[2])) then
+      return false
+    end
+  end
+  for k = 8, #ARGV do
     if redis.call('HEXISTS', row, ARGV[k]) == 0 then
       return false
     end

@@ -1,7 +1,8 @@
--- Pins a run, or lets it go; returns whether there is such a run. ARGV: run, reason ('=' before one), a row of the
--- audit log.
-local n = redis.call('HGET', row_of(ARGV[2]), 'n')
-if not n then
+-- Pins a run, or lets it go; returns whether there is such a run. ARGV: run, reason ('=' before one), the sequence
+-- of its newest record or nothing, a row of the audit log.
+local f = redis.call('HMGET', row_of(ARGV[2]), 'n', 'head')
+local n = f[1]
+if was_told(ARGV[5]) or not n or (ARGV[4] ~= '' and f[2] ~= ARGV[4]) then
   return 0
 end
 if ARGV[3] ~= '' then
@@ -11,6 +12,6 @@ else
   redis.call('HDEL', row_of(ARGV[2]), 'pinned')
   redis.call('ZREM', P .. 'kept', ARGV[2])
 end
-tell(ARGV[4])
+tell(ARGV[5])
 announce()
 return 1

@@ -114,6 +114,9 @@ local function has_room(quota, flow, group, now)
   if is_full(P .. 'leases:flow:' .. flow, quota.running) then
     return false
   end
+  if group and quota.paused and quota.paused[group] then
+    return false
+  end
   return not (group and group ~= '' and is_full(leases_of_group(flow, group), quota.per_group))
 end
 
@@ -218,38 +221,60 @@ local function settle_due(run_id, run_status, now)
   return has_settled
 end
 
--- A run's signals lie by its number, which no other run gets: those that were not taken by their own numbers, the number
--- of each id, and a hash for each.
+-- A run's signals lie by its number, which no other run gets: those that were not taken by their own numbers, also of
+-- each name, the number of each id, and a hash for each.
 local function inbox_of(n)
   return P .. 'inbox:' .. n
+end
+
+local function untaken_of(n, name)
+  return P .. 'inbox:' .. n .. ':of:' .. name
 end
 
 local function signal_of(n, number)
   return P .. 'signal:' .. n .. ':' .. whole(number)
 end
 
+-- Notes a signal as one that was not taken.
+local function keep_untaken(n, number, name)
+  redis.call('ZADD', inbox_of(n), number, number)
+  redis.call('ZADD', untaken_of(n, name), number, number)
+end
+
+-- Notes a signal as taken by the put of a sequence; false if it was before.
+local function take(n, number, sequence)
+  if redis.call('ZREM', inbox_of(n), number) == 0 then
+    return false
+  end
+  redis.call('ZREM', untaken_of(n, redis.call('HGET', signal_of(n, number), 'name')), number)
+  redis.call('HSET', signal_of(n, number), 'taken', sequence)
+  redis.call('HDEL', signal_of(n, number), 'value')
+  return true
+end
+
 -- Brings free signals of a run and its open waits for them together, of each name the oldest and the oldest, as
 -- engine.settling says.
 local function pair(run_id, n, run_status, now)
-  local free
+  local at = {}
+
+  local function free(name)
+    while true do
+      at[name] = (at[name] or -1) + 1
+      local number = redis.call('ZRANGE', untaken_of(n, name), at[name], at[name])[1]
+      local had = number and redis.call('HGET', signal_of(n, number), 'wait')
+      local status = had and redis.call('HGET', wait_of(had), 'status')
+      if not status or status == 'closed' then
+        return number
+      end
+    end
+  end
+
   for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:unclosed:' .. run_id, 0, -1)) do
     local w = redis.call('HMGET', wait_of(wait_id), 'status', 'topic', 'due')
     if w[1] == 'open' and w[2] and string.sub(w[2], 1, 7) == 'signal:' and not (w[3] and tonumber(w[3]) <= tonumber(now))
     then
-      if not free then
-        free = {}
-        for _, number in ipairs(redis.call('ZRANGE', inbox_of(n), 0, -1)) do
-          local s = redis.call('HMGET', signal_of(n, number), 'name', 'wait')
-          local had = s[2] and redis.call('HGET', wait_of(s[2]), 'status')
-          if not had or had == 'closed' then
-            free[s[1]] = free[s[1]] or {}
-            table.insert(free[s[1]], number)
-          end
-        end
-      end
-      local numbers = free[string.sub(w[2], 8)]
-      if numbers and numbers[1] then
-        local number = table.remove(numbers, 1)
+      local number = free(string.sub(w[2], 8))
+      if number then
         redis.call('HSET', signal_of(n, number), 'wait', wait_id)
         settle(wait_id, run_status, now, 'answer', redis.call('HGET', signal_of(n, number), 'value'))
       end

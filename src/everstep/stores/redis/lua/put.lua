@@ -227,9 +227,8 @@ local function follow(run_id, sequence, more)
     local f = redis.call('HMGET', row_of(run_id), 'n', 'status')
     for _, signal_id in ipairs(more.taken or {}) do
       local number = redis.call('HGET', inbox_of(f[1]) .. ':ids', signal_id)
-      if number and redis.call('ZREM', inbox_of(f[1]), number) == 1 then
-        redis.call('HSET', signal_of(f[1], number), 'taken', sequence)
-        redis.call('HDEL', signal_of(f[1], number), 'value')
+      if number then
+        take(f[1], number, sequence)
       end
     end
     if more.pairs then

@@ -87,7 +87,7 @@ for _, signal in ipairs(run.inbox or {}) do
   redis.call('HSET', signal_of(n, signal.number), unpack(signal.fields))
   redis.call('HSET', inbox_of(n) .. ':ids', signal.id, signal.number)
   if not signal.taken then
-    redis.call('ZADD', inbox_of(n), signal.number, signal.number)
+    keep_untaken(n, signal.number, redis.call('HGET', signal_of(n, signal.number), 'name'))
   end
 end
 for _, had in ipairs(run.had or {}) do

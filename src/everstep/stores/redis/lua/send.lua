@@ -16,7 +16,7 @@ local number = redis.call('HLEN', inbox_of(n) .. ':ids') + 1
 redis.call('HSET', inbox_of(n) .. ':ids', ARGV[3], number)
 redis.call('HSET', signal_of(n, number), 'id', ARGV[3], 'name', ARGV[4], 'value', ARGV[5], 'sent', clock(),
   'number', number)
-redis.call('ZADD', inbox_of(n), number, number)
+keep_untaken(n, number, ARGV[4])
 tell(ARGV[7])
 pair(run_id, n, status, clock())
 reckon(run_id)

@@ -3,8 +3,7 @@ local f = redis.call('HMGET', row_of(ARGV[2]), 'epoch', 'status', 'n', 'flow', '
 if f[1] ~= ARGV[3] or FINAL[f[2]] then
   return 0
 end
-redis.call('HSET', row_of(ARGV[2]), 'repair', ARGV[4])
-redis.call('ZADD', P .. 'repair', f[3], ARGV[2])
+keep_mark(ARGV[2], f[3], ARGV[4])
 give_back(ARGV[2], f[4], f[5])
 reckon(ARGV[2])
 announce()

@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from everstep import AsyncContext, Context, Flow, Host, Retry, node, wait
+from everstep.errors import BadRequest
+from everstep.runtime.drive.units.calls import Units
+from everstep.testing import ManualClock
 from tests.integration.runtime.drive.durable_calls import calls_of, die, error_of
 from tests.keyframes import space_keyframes
 
@@ -145,7 +149,54 @@ async def a_call_that_was_cut_off(ctx: AsyncContext, callee: Callee, say: Say) -
     await say("+".join(await asyncio.gather(fallback(), ctx.step("other", callee.look, "other", FAST))))
 
 
+async def deep_inside_others(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """What waits for a call in the innermost of many tasks goes on before the next call comes back."""
+
+    async def inside(depth: int) -> str:
+        if not depth:
+            return await ctx.step("a", callee.look, "a", FAST)
+        [found] = await asyncio.gather(inside(depth - 1))
+        return found
+
+    said: list[str] = []
+
+    async def deep() -> None:
+        said.append(await inside(6))
+
+    async def flat() -> None:
+        said.append(await ctx.step("b", callee.look, "b", SLOW))
+
+    await asyncio.gather(deep(), flat())
+    await say("+".join(said))
+
+
+async def from_a_queue(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """Workers take what is to be done as they come to it."""
+    await workers(ctx, callee, say)
+
+
+async def from_a_queue_after_a_pause(ctx: AsyncContext, callee: Callee, say: Say) -> None:
+    """One of them does something else before it calls."""
+    await workers(ctx, callee, say, pauses=True)
+
+
+async def workers(ctx: AsyncContext, callee: Callee, say: Say, *, pauses: bool = False) -> None:
+    queue = list("abcde")
+
+    async def worker(number: int) -> None:
+        while queue:
+            what = queue.pop(0)
+            if number and pauses:
+                await asyncio.sleep(SLOW)
+            await ctx.step("look", callee.look, what, SLOW if what == "b" else FAST, key=what)
+            await ctx.step("did", callee.look, f"{number} did {what}", 0, key=f"{number} {what}")
+
+    await asyncio.gather(worker(0), worker(1))
+    await say("done")
+
+
 WAYS = [
+    *(deep_inside_others, from_a_queue, from_a_queue_after_a_pause),
     *(first_error, first_error_after_retries, as_they_come, those_that_are_done),
     *(those_that_are_done_together, first_error_after_a_pause, a_call_that_was_cut_off),
 ]
@@ -177,6 +228,45 @@ def test_a_node_goes_the_same_way_whatever_came_first(
     first, called = list(said), list(callee.calls)
     assert host.resume("r", flow)["said"] == first
     assert callee.calls == called
+
+
+def test_signals_that_are_taken_beside_calls_come_at_the_same_place_again(host: Host) -> None:
+    callee, lives = Callee(), [0]
+    seen: list[list[str]] = []
+
+    @node(output="said")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        lives[0] += 1
+        order: list[str] = []
+
+        async def take() -> None:
+            for _ in range(10):  # by then the call has ended, and what waits for it has not heard
+                await asyncio.sleep(0)
+            order.extend(await ctx.inbox("notes"))
+
+        async def call(depth: int) -> None:
+            if depth:
+                await asyncio.gather(call(depth - 1))
+            else:
+                await ctx.step("look", callee.look, "look", 0, effects="pure")
+
+        async def called() -> None:
+            await call(5)
+            order.append("looked")
+
+        await asyncio.gather(called(), take())
+        seen.append(order)
+        await ctx.step("write", callee.write, " ".join(order))
+        if lives[0] == 1:
+            raise KeyboardInterrupt
+        return order
+
+    flow = Flow("agents", [agent])
+    host.start(flow, run_id="r")
+    host.send("r", "notes", "note")
+    with pytest.raises(KeyboardInterrupt):
+        host.resume("r", flow)
+    assert host.resume("r", flow)["said"] == seen[0]
 
 
 def test_what_is_asked_for_no_more_is_not_waited_for(host: Host) -> None:
@@ -214,6 +304,94 @@ def test_one_that_was_beside_others_and_is_asked_for_no_more_is_waited_for_a_mom
     assert host.resume("r", flow)["found"] == ["stays", "new"]
     assert time.monotonic() - began < 20
     assert sorted(callee.calls) == ["gone", "new", "stays"]
+
+
+def test_a_call_that_is_quicker_in_a_later_life_does_not_come_before_what_was_first(host: Host) -> None:
+    callee, lives = Callee(), [0]
+
+    @node(output="said")
+    async def agent(ctx: AsyncContext) -> list[str]:
+        lives[0] += 1
+        said = []
+
+        async def paced() -> str:
+            await ctx.step("a", callee.look, "a", 0)
+            await asyncio.sleep(SLOW)
+            return await ctx.step("b", callee.look, "b", 0)
+
+        async def slow() -> str:
+            await asyncio.sleep(60 if lives[0] == 1 else 0)
+            return await callee.look("slow", 0)
+
+        for found in asyncio.as_completed([paced(), ctx.step("slow", slow)]):
+            said.append(await ctx.step("write", callee.write, await found))
+            if lives[0] == 1:
+                raise KeyboardInterrupt
+        return said
+
+    flow = Flow("agents", [agent])
+    die(host, flow)
+    assert host.resume("r", flow)["said"] == ["wrote b", "wrote slow"]
+    assert callee.calls == ["a", "b", "b", "slow", "slow"]
+
+
+def test_a_node_that_is_left_for_a_wait_does_not_wait_for_what_is_asked_for_no_more(url: str) -> None:
+    callee, lives, clock = Callee(), [0], ManualClock()
+
+    @node(output="said", halts=True)
+    async def agent(ctx: AsyncContext) -> Any:
+        lives[0] += 1
+        is_there = asyncio.Event()
+
+        async def first() -> None:
+            await ctx.step("a", callee.look, "a", 0)
+            if lives[0] == 1:
+                clock.advance(timedelta(hours=1))
+                await ctx.step("gone", callee.look, "gone", 0)
+            else:
+                await is_there.wait()
+                await ctx.wait(wait.signal("go"))
+
+        async def slow() -> None:
+            if lives[0] == 1:
+                await asyncio.sleep(60)
+            is_there.set()
+
+        other = asyncio.ensure_future(ctx.step("slow", slow))
+        await first()
+        if lives[0] == 1:
+            raise KeyboardInterrupt
+        await other
+
+    flow = Flow("agents", [agent])
+    with Host(url, clock=clock) as host:
+        die(host, flow)
+        began = time.monotonic()
+        assert host.resume("r", flow).status == "halted"
+        assert time.monotonic() - began < 20
+
+
+def test_an_attempt_does_not_wait_long_for_what_an_earlier_one_asked_for(url: str) -> None:
+    callee, clock = Callee(), ManualClock(auto=True)
+
+    @node(output="said", retry=1)
+    async def agent(ctx: AsyncContext) -> Any:
+        found: list[Any] = await asyncio.gather(
+            ctx.step("one", callee.look, "one", 0, OSError),
+            ctx.step("other", callee.look, "other", 0),
+            return_exceptions=True,
+        )
+        if isinstance(found[0], OSError):
+            clock.advance(timedelta(hours=1))
+            await ctx.step("instead", callee.look, "instead", 0)
+            raise ValueError
+        return found[0]
+
+    began = time.monotonic()
+    with Host(url, clock=clock) as host:
+        assert host.run(Flow("agents", [agent]))["said"] == "one"
+    assert time.monotonic() - began < 20
+    assert callee.calls == ["one", "other", "instead", "one"]
 
 
 @pytest.mark.parametrize("cut_off", ["cancel", "group"])
@@ -351,29 +529,34 @@ def test_calls_with_a_time_limit_need_no_thread_of_those_that_nodes_wait_on(host
     @node(output="found")
     def agent(number: int, ctx: Context) -> int:
         time.sleep(0.02)
-        return ctx.step("look", look, number, timeout=5)
+        return ctx.step("look", look, number, timeout=20)
 
     mapped = agent.map_over("number", max_concurrency=many).with_inputs(number="numbers")
     began = time.monotonic()
     found = host.run(Flow("agents", [mapped]), {"numbers": list(range(many))})
     assert found.status == "completed"
     assert sorted(calls) == list(range(many))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_threads_that_ask_for_one_name_at_once_need_keys(host: Host) -> None:
     large = ["x" * 100] * 20_000
     """Takes a moment to be looked through."""
-    ready = threading.Barrier(4)
+    ready, refused = threading.Barrier(4), threading.Semaphore(0)
 
     def look(_: Any) -> None:
-        time.sleep(0.05)
+        for _ in range(3):
+            refused.acquire(timeout=5)
 
     @node(output="found")
     def agent(ctx: Context) -> int:
         def ask() -> None:
             ready.wait()
-            ctx.step("look", look, large)
+            try:
+                ctx.step("look", look, large)
+            except BadRequest:
+                refused.release()
+                raise
 
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(ask) for _ in range(4)]
@@ -407,3 +590,33 @@ def test_threads_and_the_node_itself_may_record_at_once(host: Host, monkeypatch:
     host.run(Flow("agents", [agent]), run_id="r")
     [found] = host.storage.verify("r")
     assert found.flaws == ()
+
+
+def test_threads_that_ask_first_and_at_once_are_all_known_to_have_asked(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, opened = threading.Barrier(4), Units.__init__
+
+    def slowly(*given: Any) -> None:
+        time.sleep(FAST)
+        opened(*given)
+
+    monkeypatch.setattr(Units, "__init__", slowly)
+
+    @node(output="found", retry=Retry(1, first=0))
+    def agent(ctx: Context) -> int:
+        def ask(thread: int) -> None:
+            ready.wait()
+            ctx.step("look", str, thread, key=thread)
+
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(ask, thread) for thread in range(4)]
+        for one in asked:
+            one.result()
+        if ctx.attempt == 1:
+            raise OSError
+        return len(asked)
+
+    assert host.run(Flow("agents", [agent]), run_id="r").status == "completed"
+    [*_, last] = [s for record in host.history("r") for s in record.steps if s.path == "agent"]
+    assert last.unit is None or not last.unit.unasked

@@ -1,0 +1,101 @@
+// The declared graph with what the run did in it. Where nodes stand depends on the flow alone, so nothing moves.
+
+import { at as path, get, query } from "../api.js";
+import { html, Problem, useAsked, useMemo, useState } from "../html.js";
+import { here } from "../route.js";
+import { span } from "../words.js";
+import { addressOf, plain } from "../addresses.js";
+
+const EDGE = 14;
+const MARKS = { completed: "✓", failed: "✗", running: "▶", halted: "◔", cancelled: "⊘", skipped: "↷" };
+
+export function Graph({ id, at, nodes, step, pick, seek, version, toTable, differs }) {
+  const [opened, setOpened] = useState(null);
+  const [around, setAround] = useState(null);
+  const asked = `${opened === null ? "" : `?open=${opened.map(encodeURIComponent).join(",")}`}${around ? `${opened === null ? "?" : "&"}around=${encodeURIComponent(around)}` : ""}`;
+  const drawing = useAsked((signal) => get(path`/runs/${id}/drawing` + asked, signal), `${id}${asked}`, true);
+  const place = at == null ? id : `${id}@${at}`;
+  const edges = useAsked((signal) => get(path`/runs/${id}/edges` + query({ at }), signal), `${place}:${version}`, true);
+  const byPath = useMemo(() => new Map((nodes || []).map((one) => [one.node, one])), [nodes]);
+  const taken = useMemo(() => new Map((edges.data ? edges.data.edges : []).map((one) => [`${one.source}\n${one.target}`, one])), [edges.data]);
+  const [zoom, setZoom] = useState(1);
+  if (!drawing.data) return html`<${Problem} error=${drawing.error} retry=${drawing.reload} />${!drawing.error && html`<p class="quiet pad">Drawing …</p>`}`;
+  const it = drawing.data;
+  const picked = step ? plain(step) : null;
+  const toggle = (node) => {
+    const shown = it.groups.map((one) => one.path);
+    setOpened(node.is_folded ? [...shown, node.path] : shown.filter((one) => one !== node.path));
+  };
+  return html`
+    <div class="pane-tools">
+      <button onClick=${() => setZoom((n) => Math.min(3, n * 1.25))} aria-label="Larger">+</button>
+      <button onClick=${() => setZoom((n) => Math.max(0.2, n / 1.25))} aria-label="Smaller">−</button>
+      ${toTable && html`<button onClick=${toTable}>Table (t)</button>`}
+      ${seek && edges.data && edges.data.loops.filter((loop) => loop.rounds > 1).map((loop) => html`<label class="row" key=${loop.node}>rounds of ${loop.node}
+        <select aria-label=${`Round of ${loop.node}`} onChange=${(event) => event.target.value && seek(Number(event.target.value))}>
+          <option value="">${loop.rounds}</option>${loop.began.map((sequence, k) => html`<option value=${sequence} key=${sequence}>${loop.rounds - loop.began.length + k + 1}, from checkpoint ${sequence}</option>`)}</select></label>`)}
+      ${edges.data && edges.data.left_out > 0 && html`<span class="quiet">counts of the first ${edges.data.left_out} checkpoints are estimated</span>`}
+      ${it.is_cut && html`<span class="quiet">${it.shown} of ${it.total} nodes: those near ${it.centre}</span>`}
+      ${it.is_cut && picked && picked !== it.centre && html`<button onClick=${() => setAround(picked)}>Show those near ${picked}</button>`}
+    </div>
+    <${Problem} error=${edges.error && edges.error.status !== 404 ? edges.error : null} />
+    <svg role="group" aria-label=${`Graph of flow ${it.flow}`} width=${(it.width + 2 * EDGE) * zoom} height=${(it.height + 2 * EDGE) * zoom} viewBox=${`${-EDGE} ${-EDGE} ${it.width + 2 * EDGE} ${it.height + 2 * EDGE}`}>
+      <${Tip} />
+      ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" />
+        <text class="small node" x=${group.x + 8} y=${group.y + 13} tabindex="0" role="button" onClick=${() => setOpened(it.groups.map((one) => one.path).filter((one) => one !== group.path))}>▾ ${group.path}</text></g>`)}
+      ${it.edges.map((edge) => html`<${Edge} key=${`${edge.source}>${edge.target}>${edge.label || ""}`} edge=${edge} taken=${taken.get(`${edge.source}\n${edge.target}`)} differs=${differs && differs.has(edge.target)} />`)}
+      ${it.nodes.map((node) => html`<${Box} key=${node.path} node=${node} told=${byPath.get(node.path)} isPicked=${picked === node.path} pick=${pick} toggle=${toggle} differs=${differs} />`)}
+    </svg>`;
+}
+
+/** A drawing alone, of a flow that no run is looked at of. */
+export function Picture({ it }) {
+  return html`<svg role="group" aria-label="Graph" width=${it.width + 2 * EDGE} height=${it.height + 2 * EDGE} viewBox=${`${-EDGE} ${-EDGE} ${it.width + 2 * EDGE} ${it.height + 2 * EDGE}`}>
+    <${Tip} />
+    ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" /><text class="small" x=${group.x + 8} y=${group.y + 13}>${group.path}</text></g>`)}
+    ${it.edges.map((edge) => html`<${Edge} key=${`${edge.source}>${edge.target}>${edge.label || ""}`} edge=${edge} />`)}
+    ${it.nodes.map((node) => html`<${Box} key=${node.path} node=${node} pick=${() => {}} toggle=${() => {}} />`)}</svg>`;
+}
+
+const Tip = () => html`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="var(--quiet)" /></marker></defs>`;
+
+function Edge({ edge, taken, differs }) {
+  const points = edge.points;
+  const line = lineOf(points);
+  const isChosen = taken && taken.is_newest && edge.kind === "choice";
+  const mid = points[Math.floor(points.length / 2)];
+  return html`<g><path class=${`edge ${edge.kind} ${taken ? "taken" : ""} ${isChosen ? "chosen" : ""} ${differs ? "differs" : ""}`} d=${line} marker-end="url(#tip)" stroke-dasharray=${edge.is_back ? "5 3" : undefined}>
+    <title>${`${edge.source} → ${edge.target}${edge.label ? `: ${edge.label}` : ""}${taken ? `, taken ${taken.times} times` : ", never taken"}`}</title></path>
+    ${edge.kind === "choice" && edge.label && html`<text class="small" x=${mid[0] + 4} y=${mid[1] - 2}>${edge.label}</text>`}
+    ${taken && taken.times > 1 && html`<text class="small" x=${mid[0] + 4} y=${mid[1] + 10}>×${taken.times}</text>`}</g>`;
+}
+
+/** A line through points: straight along an axis, and as a curve with upright ends between others. */
+function lineOf(points) {
+  let text = `M${points[0].join(" ")}`;
+  for (let k = 1; k < points.length; k += 1) {
+    const [x0, y0] = points[k - 1];
+    const [x, y] = points[k];
+    text += x0 === x || y0 === y ? `L${x} ${y}` : `C${x0} ${(y0 + y) / 2} ${x} ${(y0 + y) / 2} ${x} ${y}`;
+  }
+  return text;
+}
+
+function Box({ node, told, isPicked, pick, toggle, differs }) {
+  const status = told && told.status ? told.status : "never";
+  const difference = differs ? (differs.has(node.path) ? "differs" : "shared") : "";
+  const go = () => pick(told ? addressOf(told) : node.path);
+  const said = [told && told.visits > 1 ? `×${told.visits}` : "", told && told.attempts > told.visits ? "↻" : "", told && told.seconds != null ? span(told.seconds) : "", told && told.items ? `${told.items.completed}/${told.items.count}${told.items.failed ? `, ${told.items.failed} failed` : ""}` : ""].filter(Boolean).join("  ");
+  const onKey = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); go(); } };
+  const shape = { gate: cut(node), wait: null, join: null }[node.kind];
+  return html`<g class=${`node ${status} ${difference} ${isPicked ? "picked" : ""}`} tabindex="0" role="button" aria-pressed=${isPicked} aria-label=${`${node.path}, ${node.kind}, ${status === "never" ? "did not run" : status}${said ? `, ${said}` : ""}`} onClick=${go} onDblClick=${() => node.inside && toggle(node)} onKeyDown=${onKey}>
+    ${shape ? html`<path class="box" d=${shape} />` : html`<rect class="box" x=${node.x} y=${node.y} width=${node.width} height=${node.height} rx=${node.kind === "wait" ? node.height / 2 : 6} />`}
+    ${(node.kind === "map" || node.is_folded) && html`<rect class="box" x=${node.x + 4} y=${node.y + 4} width=${node.width - 8} height=${node.height - 8} rx="4" fill-opacity="0" />`}
+    <text x=${node.x + node.width / 2} y=${node.y + (said ? node.height / 2 - 2 : node.height / 2 + 4)} text-anchor="middle">${MARKS[status] ? `${MARKS[status]} ` : ""}${node.name}</text>
+    ${said && html`<text class="small" x=${node.x + node.width / 2} y=${node.y + node.height / 2 + 12} text-anchor="middle">${said}</text>`}
+    ${node.is_folded && html`<text class="small" x=${node.x + node.width - 6} y=${node.y + 12} text-anchor="end" onClick=${(event) => { event.stopPropagation(); toggle(node); }}>▸ ${node.inside}</text>`}
+    <title>${`${node.path} (${node.kind})${node.is_folded ? `: ${node.inside} nodes inside, double-click to open` : ""}`}</title>
+  </g>`;
+}
+
+const cut = ({ x, y, width, height }) => `M${x + 12} ${y}H${x + width - 12}L${x + width} ${y + height / 2}L${x + width - 12} ${y + height}H${x + 12}L${x} ${y + height / 2}Z`;

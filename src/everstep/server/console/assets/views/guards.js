@@ -1,0 +1,20 @@
+// Breakers that runs share.
+
+import { act, at as path, get } from "../api.js";
+import { may } from "../roles.js";
+import { html, Problem, Time, useAsked, useEffect, useState } from "../html.js";
+
+export default function Guards({ me }) {
+  const told = useAsked((signal) => get("/breakers", signal), "breakers", true);
+  const pauses = useAsked((signal) => get("/pauses", signal), "pauses", true);
+  const [error, setError] = useState(null);
+  useEffect(() => { document.title = "Guards · everstep"; }, []);
+  const rows = told.data ? Object.values(told.data.breakers) : [];
+  const doIt = (doing) => doing.then(() => { told.reload(); pauses.reload(); }, setError);
+  return html`<div class="pad"><h1>Breakers</h1><${Problem} error=${told.error || error} />
+    ${told.data && !rows.length && html`<p class="empty">No breaker is shared by runs of this store.</p>`}
+    ${rows.length > 0 && html`<table><thead><tr><th>Breaker</th><th>State</th><th>Since</th><th>Failures</th><th>Trips</th><th>Why</th><th></th></tr></thead><tbody>${rows.map((one) => html`<tr key=${one.name}><td>${one.name}</td><td class=${one.state === "closed" ? "good" : "bad"}>${one.state}</td><td><${Time} at=${one.since} /></td><td>${one.failures}</td><td>${one.trips}</td><td>${one.reason}</td><td>${may(me, "operator") && one.state !== "closed" && html`<button onClick=${() => doIt(act(path`/breakers/${one.name}/reset`, {}))}>Close it</button>`}</td></tr>`)}</tbody></table>`}
+    <h2>Paused</h2><${Problem} error=${pauses.error} />
+    ${pauses.data && (pauses.data.pauses.length ? html`<table><thead><tr><th>What</th><th>Since</th><th>By</th><th></th></tr></thead><tbody>${pauses.data.pauses.map((one, k) => html`<tr key=${k}><td>${one.run_id ? `run ${one.run_id}` : [one.flow && `flow ${one.flow}`, one.group && `group ${one.group}`].filter(Boolean).join(", ")}</td><td><${Time} at=${one.since} /></td><td>${one.by ? one.by.by || one.by : ""}</td>
+      <td>${may(me, "operator") && html`<button onClick=${() => doIt(one.run_id ? act(path`/runs/${one.run_id}/unpause`, {}) : act("/pauses/lift", { flow: one.flow || undefined, group: one.group || undefined }))}>Let it go on</button>`}</td></tr>`)}</tbody></table>` : html`<p class="quiet">Nothing is paused.</p>`)}</div>`;
+}

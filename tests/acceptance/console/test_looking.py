@@ -1,0 +1,72 @@
+"""Every view in a real browser, over a store of its own."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.acceptance.console.conftest import Tab
+
+
+def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
+    page = tab.open()
+    expect(page.get_by_role("row")).to_have_count(9 + 0)
+    page.get_by_role("button", name=re.compile("failed")).click()
+    expect(page).to_have_url(re.compile("status=failed"))
+    expect(page.get_by_role("link", name="order-13")).to_be_visible()
+    expect(page.get_by_role("link", name="order-7")).to_have_count(0)
+    page.locator("[data-search]").fill("order-7")
+    page.get_by_role("button", name="Find").click()
+    expect(page).to_have_url(re.compile("/ui/runs/order-7"))
+    expect(page.get_by_role("heading", name="order-7")).to_be_visible()
+
+
+def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
+    page = tab.open()
+    page.locator("[data-search]").fill("statu = failed and x")
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_role("alert").first).to_contain_text("status")
+
+
+def test_a_failed_run_opens_at_its_failed_step(tab: Tab) -> None:
+    page = tab.open("/ui/runs/order-13")
+    expect(page).to_have_url(re.compile("/ui/runs/order-13/charge"))
+    inspector = page.get_by_role("region", name="Selected step")
+    expect(inspector).to_contain_text("the card of customer 13 was declined")
+    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+
+
+def test_a_halted_run_opens_at_its_wait_and_says_who_can_act(tab: Tab) -> None:
+    page = tab.open("/ui/runs/order-21")
+    expect(page).to_have_url(re.compile("/ui/runs/order-21/release"))
+    expect(page.get_by_text("anyone with the role approver")).to_be_visible()
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+
+
+def test_the_playhead_goes_back_and_escape_returns_to_live(tab: Tab) -> None:
+    page = tab.open("/ui/runs/count-1@4")
+    expect(page.get_by_text("As it was at checkpoint 4")).to_be_visible()
+    page.keyboard.press("[")
+    expect(page).to_have_url(re.compile("count-1@3"))
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(re.compile(r"count-1$"))
+    expect(page.get_by_text("As it was at checkpoint")).to_have_count(0)
+
+
+def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
+    page = tab.open("/ui/runs/order-1")
+    page.get_by_role("button", name=re.compile("^price, ")).click()
+    expect(page).to_have_url(re.compile("/order-1/price"))
+    expect(page.get_by_role("heading", name="price")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name="price")).to_be_visible()
+
+
+def test_no_markup_of_values_or_errors_runs(tab: Tab) -> None:
+    tab.page.on("dialog", lambda dialog: tab.problems.append(f"a script ran: {dialog.message}"))
+    for path in ("order-13", "order-13/take", "order-1/take", "order-21/release", "order-1"):
+        page = tab.open(f"/ui/runs/{path}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page.wait_for_timeout(300)
+        assert page.locator("img[src=x], .pane script").count() == 0

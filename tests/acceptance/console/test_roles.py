@@ -1,0 +1,145 @@
+"""What a browser may do depends on who has logged in, and a page of another site may do nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from everstep import Host
+from everstep.server.access.token_file import digest_of
+from tests.acceptance.console.conftest import KEY, Console, Tab, opened, tab_of
+
+ROLES = ("viewer", "reader", "approver", "operator", "admin")
+ACTS = (
+    ("POST", "/runs/order-7/cancel"),
+    ("POST", "/runs/order-7/pause"),
+    ("POST", "/runs/order-1/pin"),
+    ("POST", "/runs/order-1/tags"),
+    ("POST", "/runs/order-7/fork"),
+    ("POST", "/runs/order-7/inbox"),
+    ("POST", "/runs/order-13/resume"),
+    ("POST", "/bulk"),
+    ("POST", "/pauses"),
+    ("DELETE", "/runs/order-1"),
+)
+SEND = """async ([method, path]) => (await fetch(path, {
+    method, headers: { "Content-Type": "application/json", "Everstep-Console": "1" },
+    body: method === "POST" ? "{}" : null,
+})).status"""
+
+
+def token_of(role: str) -> str:
+    return f"a-token-of-the-{role}-0123456789"
+
+
+@pytest.fixture(scope="module")
+def named(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    file = tmp_path_factory.mktemp("names") / "tokens.toml"
+    file.write_text(
+        "".join(
+            f'[tokens.{role}-ann]\nrole = "{role}"\nhashes = [{{ sha256 = "{digest_of(token_of(role))}" }}]\n'
+            for role in ROLES
+        )
+    )
+    served = Console(store, "--tokens", str(file))
+    yield served
+    served.stop()
+
+
+def log_in(tab: Tab, role: str) -> None:
+    page = tab.open("/ui/")
+    expect(page).to_have_url(re.compile("/ui/login"))
+    page.get_by_label("Token").fill(token_of(role))
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("button", name=f"{role}-ann")).to_be_visible()
+
+
+@pytest.mark.parametrize("role", ["viewer", "reader"])
+def test_who_only_looks_is_offered_no_act_and_allowed_none(
+    browser: Browser, named: Console, role: str
+) -> None:
+    with tab_of(browser, named.address) as tab:
+        log_in(tab, role)
+        page = tab.open("/ui/runs/order-21/release")
+        expect(page.get_by_role("heading", name="order-21")).to_be_visible()
+        expect(page.get_by_role("combobox", name="Acts")).to_have_count(0)
+        expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        assert {path: page.evaluate(SEND, [method, path]) for method, path in ACTS} == {
+            path: 403 for _, path in ACTS
+        }
+        hidden = page.get_by_text("Values are not shown to viewers.")
+        expect(hidden).to_have_count(1 if role == "viewer" else 0)
+        if role == "viewer":
+            assert "alert(1)" not in page.content()  # what the note of the order says
+
+
+def test_an_approver_answers_and_does_no_more(browser: Browser, named: Console) -> None:
+    with tab_of(browser, named.address) as tab:
+        log_in(tab, "approver")
+        page = tab.open("/ui/runs/order-21")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        expect(page.get_by_role("combobox", name="Acts")).to_have_count(0)
+    with Host(named.store, key=KEY) as host:
+        [row] = [one for one in host.fleet.audit("order-21") if one.act == "answer"]
+        assert (row.by, row.how) == ("approver-ann", "authenticated")
+
+
+def test_an_operator_tags_pauses_and_forks_but_erases_nothing(browser: Browser, named: Console) -> None:
+    with tab_of(browser, named.address) as tab:
+        log_in(tab, "operator")
+        page = tab.open("/ui/runs/order-13")
+        page.get_by_role("combobox", name="Acts").select_option("tag")
+        page.get_by_label(re.compile("Tags, with commas")).fill("look, team=blue")
+        page.get_by_role("button", name="Keep").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("combobox", name="Acts").select_option("fork")
+        page.get_by_role("button", name="Fork").click()
+        expect(page.get_by_text("fork of")).to_be_visible()
+        assert page.evaluate(SEND, ["DELETE", "/runs/order-1"]) == 403
+    with Host(named.store, key=KEY) as host:
+        assert host.info("order-13").tags == {"look": "", "team": "blue"}
+        assert host.runs(parent="order-13")[0].status == "running"
+
+
+def test_a_page_of_another_site_does_nothing_with_the_cookie(browser: Browser, named: Console) -> None:
+    """Another port of this machine is another site for scripts, and the same one for cookies."""
+    evil = Console(named.store, "--no-auth")
+    try:
+        with tab_of(browser, named.address) as tab:
+            log_in(tab, "admin")
+            page = tab.page
+            page.goto(f"{evil.address}/healthz")
+            sent = page.evaluate(
+                """async (target) => {
+                  const tried = [];
+                  for (const headers of [{}, { "Everstep-Console": "1" }, { "Content-Type": "text/plain" }])
+                    try {
+                      const how = { method: "POST", credentials: "include", headers, body: "{}" };
+                      const answer = await fetch(`${target}/runs/order-7/cancel`, how);
+                      tried.push(answer.status);
+                    } catch { tried.push("not read"); }
+                  return tried;
+                }""",
+                named.address,
+            )
+            assert set(sent) <= {403, "not read"}
+            tab.problems.clear()
+            tab.requests.clear()
+        with Host(named.store, key=KEY) as host:
+            assert host.info("order-7").status == "halted"
+    finally:
+        evil.stop()
+
+
+def test_a_console_opened_to_look_says_so(browser: Browser, store: str) -> None:
+    with tab_of(browser, "") as tab, opened(store) as url:
+        tab.address = url.partition("/ui")[0]
+        tab.page.goto(url)
+        expect(tab.page.get_by_role("button", name=re.compile("looks only"))).to_be_visible()
+        tab.page.goto(f"{tab.address}/ui/runs/order-13")
+        expect(tab.page.get_by_role("heading", name="order-13")).to_be_visible()
+        expect(tab.page.get_by_role("combobox", name="Acts")).to_have_count(0)
