@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # no stubs
+import _thread
 import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,6 +30,8 @@ PATIENCE = 30.0
 """Seconds that closing a host waits for nodes that cannot be stopped."""
 HEADROOM = 200
 """Frames that a call must have left. An error for want of one more would be lost inside the event loop."""
+SENT_AGAIN = 0.05
+"""Seconds until a Ctrl-C that came in code of ours looks whether a node holds the loop."""
 _SIGINT = int(signal.SIGINT)
 # `_signal` is what `signal` wraps in a search for an enum; that costs more than many a call of a host.
 _PACKAGE = Path(__file__).parents[1]
@@ -67,6 +71,12 @@ class Underway:
 
     def is_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         return self._lane is not None and self._lane.loop is loop
+
+    @property
+    def is_unheard(self) -> bool:
+        """True if its loop has not come to the request to end: a node that does not await holds it."""
+        task = self._task
+        return self._lane is not None and task is not None and not task.done() and not task.cancelling()
 
 
 class _Lane:
@@ -117,8 +127,10 @@ async def _tidy() -> None:
 class _CtrlC:
     """Holds Ctrl-C back while it would hit our own code, which may have taken a lease or a lock a moment ago.
 
-    In the code of a node it is raised at once, elsewhere the call is told to end. A second one is raised
-    wherever it comes. Only Python's own handler is stood in for, and only on the thread that has it.
+    In the code of a node it is raised at once, elsewhere the call is told to end. A node that does not await
+    may go on, or begin, before the loop hears of that: for as long as it has not, the signal is sent again,
+    and raised where it meets the node. A second Ctrl-C is raised wherever it comes. Only Python's own handler
+    is stood in for, and only on the thread that has it.
     """
 
     def __init__(self, underway: Underway) -> None:
@@ -126,6 +138,11 @@ class _CtrlC:
         self._came = False
         self._is_raised = False
         self._stands_in = False
+        self._sending: _thread.LockType | None = None
+        """Held while a signal is sent again."""
+        self._is_over = False
+        self._is_again = False
+        """True if the next signal is the same Ctrl-C, sent again."""
 
     def __enter__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
@@ -134,20 +151,48 @@ class _CtrlC:
             _signal.signal(_SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._came or _is_in_a_node(frame):
+        is_again, self._is_again = self._is_again, False
+        if is_again and not self._underway.is_unheard:
+            return  # what cleans up behind it is not to be hit
+        if _is_in_a_node(frame) or (self._came and not is_again):
             self._came = self._is_raised = True
             raise KeyboardInterrupt
+        if is_again:
+            return
         self._came = True
         self._underway.interrupt(KeyboardInterrupt())
+        # Not `Thread.start`: it takes a lock, and the code that the signal came in may hold that.
+        self._sending = _thread.allocate_lock()
+        _thread.start_new_thread(self._send_again, (self._sending,))
+
+    def _send_again(self, sending: _thread.LockType) -> None:
+        while True:
+            time.sleep(SENT_AGAIN)
+            with sending:
+                if self._is_over or self._is_raised or not self._underway.is_unheard:
+                    return
+                self._is_again = True
+                _signal_main_thread()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._stands_in:
             return
+        if self._sending is not None:
+            with self._sending:
+                self._is_over = True
         _signal.signal(_SIGINT, signal.default_int_handler)
         if self._came and not self._is_raised and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
+
+
+def _signal_main_thread() -> None:
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)  # wakes a call that sleeps, too
+    else:
+        _thread.interrupt_main()
 
 
 def _is_in_a_node(frame: FrameType | None) -> bool:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,8 +20,9 @@ import pytest
 
 import everstep
 from everstep import AsyncHost, Flow, Host, Status, node
-from everstep.client.lanes import HEADROOM
+from everstep.client.lanes import HEADROOM, SENT_AGAIN
 from everstep.errors import BadRequest, HostClosed
+from everstep.runtime.events import Event
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 OURS = str(Path(everstep.__file__).parent)
@@ -137,6 +139,48 @@ def test_ctrl_c_is_raised_in_the_node_that_it_hits(tmp_path: Path) -> None:
         assert not host.info("r").is_driven
     assert seen == ["in the node"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("at", ["chunk", "step_started"])
+def test_ctrl_c_between_two_pieces_of_a_node_does_not_wait_for_its_end(tmp_path: Path, at: str) -> None:
+    @node(output="b")
+    def slow(a: int) -> Iterator[int]:
+        yield a
+        time.sleep(20)
+        yield a
+
+    def listen(event: Event) -> None:
+        if event.kind == at:
+            signal.raise_signal(signal.SIGINT)
+
+    began = time.monotonic()
+    with Host(f"sqlite:///{tmp_path}/runs.db", on_event=listen) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(Flow("f", [slow]), {"a": 1}, run_id="r")
+        assert time.monotonic() - began < 10
+        assert not host.info("r").is_driven
+    time.sleep(3 * SENT_AGAIN)  # nothing comes behind it
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_is_not_sent_again_to_a_node_that_cleans_up(tmp_path: Path) -> None:
+    cleaned = []
+
+    @node(output="b")
+    async def tidy(a: int) -> int:
+        asyncio.get_running_loop().call_later(0.01, signal.raise_signal, signal.SIGINT)
+        try:
+            await asyncio.sleep(20)
+        finally:
+            time.sleep(3 * SENT_AGAIN)
+            cleaned.append(a)
+        return a
+
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host, pytest.raises(KeyboardInterrupt):
+        host.run(Flow("f", [tidy]), {"a": 1}, run_id="r")
+    assert cleaned == [1]
 
 
 @pytest.mark.usefixtures("ctrl_c")
