@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -140,6 +139,8 @@ class _CtrlC:
         self._stands_in = False
         self._sending: _thread.LockType | None = None
         """Held while a signal is sent again."""
+        self._over: _thread.LockType | None = None
+        """Let go of at the end."""
         self._is_over = False
         self._is_again = False
         """True if the next signal is the same Ctrl-C, sent again."""
@@ -162,12 +163,12 @@ class _CtrlC:
         self._came = True
         self._underway.interrupt(KeyboardInterrupt())
         # Not `Thread.start`: it takes a lock, and the code that the signal came in may hold that.
-        self._sending = _thread.allocate_lock()
-        _thread.start_new_thread(self._send_again, (self._sending,))
+        self._sending, self._over = _thread.allocate_lock(), _thread.allocate_lock()
+        self._over.acquire()
+        _thread.start_new_thread(self._send_again, (self._sending, self._over))
 
-    def _send_again(self, sending: _thread.LockType) -> None:
-        while True:
-            time.sleep(SENT_AGAIN)
+    def _send_again(self, sending: _thread.LockType, over: _thread.LockType) -> None:
+        while not over.acquire(timeout=SENT_AGAIN):
             with sending:
                 if self._is_over or self._is_raised or not self._underway.is_unheard:
                     return
@@ -179,9 +180,10 @@ class _CtrlC:
     ) -> None:
         if not self._stands_in:
             return
-        if self._sending is not None:
+        if self._sending is not None and self._over is not None:
             with self._sending:
                 self._is_over = True
+            self._over.release()
         _signal.signal(_SIGINT, signal.default_int_handler)
         if self._came and not self._is_raised and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
