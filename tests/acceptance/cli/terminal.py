@@ -32,11 +32,28 @@ class Terminal:
 
     def read(self, wanted: str) -> None:
         """Read until this is shown."""
-        ends = time.monotonic() + 20
+        assert self._is_shown(wanted, 20), self.shown
+
+    def _is_shown(self, wanted: str, seconds: float) -> bool:
+        ends = time.monotonic() + seconds
         while wanted not in self.shown:
-            ready, _, _ = select.select([self._fd], [], [], ends - time.monotonic())
-            assert ready, self.shown
+            ready, _, _ = select.select([self._fd], [], [], max(0.0, ends - time.monotonic()))
+            if not ready:
+                return False
             self.shown += os.read(self._fd, 4096).decode()
+        return True
+
+    def interrupt(self, wanted: str) -> None:
+        """Type Ctrl-C at a prompt, and again until this is shown and a new prompt behind it.
+
+        Python does not hear one that comes when the prompt is shown and it does not wait for keys yet.
+        """
+        for _ in range(20):
+            self.type("\x03")
+            if self._is_shown(wanted, 1):
+                break
+        self.shown = self.shown.partition(wanted)[2]
+        self.read("> ")  # before it, a Ctrl-D would be a key like others
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())

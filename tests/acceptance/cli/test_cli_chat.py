@@ -228,8 +228,7 @@ def test_ctrl_c_stops_a_turn_an_empty_line_goes_on_and_ctrl_d_leaves(tmp_path: P
     terminal.read("FAIL\r\n")
     terminal.shown = terminal.shown.partition("FAIL\r\n")[2]
     terminal.read("> ")
-    terminal.type("\x03")
-    terminal.read("Ctrl-D leaves")
+    terminal.interrupt("Ctrl-D leaves")
     terminal.type("\x04")
     assert terminal.wait() == 0, terminal.shown
     assert "go on with: everstep chat flows.py:chat --run-id A" in terminal.shown
