@@ -190,6 +190,13 @@ class Midway:
         """True on the thread of the drive's loop."""
         return self._services.system.thread_id() == self._thread
 
+    def holds_loop(self, call: Call) -> bool:
+        """True if a sync node is made on the thread of the loop, which does nothing until it ends.
+
+        Threads of such a node may be waited for by it, so they cannot wait for the loop, either.
+        """
+        return self.alone is call or self.is_on_loop
+
     # -- writing ------------------------------------------------------------------------------------------
 
     def write(self, call: Call, record: Record, *, waits: bool = True, is_shared: bool = False) -> Spent:

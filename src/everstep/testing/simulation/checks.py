@@ -28,6 +28,7 @@ from everstep.model.records import (
     Counters,
     SerializedState,
     StepRecord,
+    visit_path,
 )
 from everstep.model.waits import EVENT_KIND, HadEvent, SettledBy, SignalRow, WaitRow, WaitStatus
 from everstep.ports.events import EventRow, EventStore
@@ -545,6 +546,10 @@ class Judge:
 
     def _attempt(self, step: StepRecord, failed: dict[tuple[str, int], int]) -> Iterator[Broken]:
         place = (step.path, step.visit)
+        if step.error is not None and failed and not is_call(step.path):
+            inside = f"{visit_path(*place)}/{RESULT}"  # the next attempt makes anew what failed inside
+            for call in [call for call in failed if call[0].startswith(inside)]:
+                del failed[call]
         if step.status is Status.RETRYING and step.error is not None:  # not one that was asked for
             if step.attempts <= failed.get(place, 0):
                 yield Broken("attempts", f"attempt {step.attempts} of {step.path} failed twice.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -486,3 +487,17 @@ def test_attempts_at_a_node_whose_calls_failed_have_what_the_first_had(
     assert host.resume("r", flow)["end"] == [1, [1, 2]]
     assert (made, attempts) == ([[1], [1]], [1, 2, 3, 3])
     assert host.storage.verify("r")[0].is_sound
+
+
+def test_threads_of_a_node_that_waits_for_them_look_into_its_inbox(host: Host) -> None:
+    @node(output="seen")
+    def reads(x: int, ctx: Context) -> list[list[int]]:
+        with ThreadPoolExecutor(2) as pool:
+            return [*pool.map(ctx.inbox, ["notes", "more"])]
+
+    flow = Flow("reads", [reads])
+    host.start(flow, {"x": 1}, run_id="r")
+    host.send("r", "notes", 2)
+    host.send("r", "more", 3)
+    assert host.resume("r", flow)["seen"] == [[2], [3]]
+    assert not host.inbox("r")

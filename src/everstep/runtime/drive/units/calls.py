@@ -398,7 +398,7 @@ class Units:
             with self._services.system.runner() as runner:
                 return runner.run(self._look(name))
 
-        if self._midway.is_on_loop:  # which this thread holds up: another has to ask
+        if self._midway.holds_loop(self._call):  # so another has to ask
             asked: Future[Any] = self._services.pool.submit_apart(elsewhere)
         else:
             asked = asyncio.run_coroutine_threadsafe(self._look(name), self._midway.run.loop)
@@ -575,7 +575,10 @@ class Units:
         if unit.label not in self._warned:
             self._warned.add(unit.label)
             self._changed.append(unit.label)
-            log.warning("%s is recorded with other arguments; its recorded result is used.", what)
+            then = (
+                "it is tried again with these" if found.status is _RETRYING else "its recorded result is used"
+            )
+            log.warning("%s is recorded with other arguments; %s.", what, then)
         return found
 
     def _is_another(self, unit: Asked, what: str) -> StepChanged:

@@ -1,4 +1,4 @@
-"""Random bodies of async nodes: durable calls in a row, at once, in tasks, behind queues and locks.
+"""Random bodies of async nodes: durable calls in a row, at once, in tasks, behind queues and locks, cut off.
 
 What a body does next depends on the order in which its calls came back, and on which failed. Each such choice
 is a durable call whose key says what was chosen, so a body that goes another way after a crash asks for other
@@ -8,71 +8,34 @@ calls than those that are recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from random import Random
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 
-from everstep import AsyncContext, Flow, Retry, node
-from everstep.graph.author.node import Node
-
-SECONDS = (0.0, 0.0, 0.0, 0.001, 0.01, 0.01, 0.02, 0.05, 0.3, 2.0)
-ERRORS = (None, None, None, None, ValueError, KeyError, OSError)
-
-
-class Part(NamedTuple):
-    """A part of a body: one call, or what is done with several parts."""
-
-    kind: str
-    number: int
-    parts: tuple[Part, ...] = ()
-    seconds: float = 0.0
-    error: type[Exception] | None = None
-    retries: int = 0
-    is_sync: bool = False
-    is_pure: bool = False
-
-
-class Parts:
-    """Draws the parts of a body, as they follow from a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._chance = Random(seed)
-        self._count = 0
-
-    def draw(self, depth: int = 3) -> Part:
-        chance = self._chance
-        kind = chance.choice(("call", "call", *(WAYS if depth else ())))
-        self._count += 1
-        number = self._count
-        if kind != "call":
-            parts = [self.draw(depth - 1) for _ in range(chance.randint(2, 4))]
-            return Part(kind, number, tuple(parts))
-        return Part(
-            kind,
-            number,
-            seconds=chance.choice(SECONDS),
-            error=chance.choice(ERRORS),
-            retries=chance.choice((0, 0, 1)),
-            is_sync=chance.random() < 0.3,
-            is_pure=chance.random() < 0.3,
-        )
+from everstep import AsyncContext, Flow, node
+from everstep.steps import step
+from tests.simulation.bodies.parts import AGAIN, NOTES, Calls, Part, Tripped, let_pass
 
 
 class Body:
     """One life of a body."""
 
-    def __init__(self, ctx: AsyncContext) -> None:
+    def __init__(self, ctx: AsyncContext, wrong: list[str]) -> None:
         self.ctx = ctx
+        self._calls = Calls(ctx, wrong)
 
     async def do(self, part: Part) -> Any:
-        if part.kind == "call":
-            return await self._call(part)
-        return await WAYS[part.kind](self, part)
+        if part.parts:
+            return await WAYS[part.kind](self, part)
+        leaf: Callable[[Part], Awaitable[Any]] = getattr(self, f"_{part.kind}")
+        return await leaf(part)
 
     async def outcome(self, part: Part) -> str:
         """Do a part, and say what came of it."""
         try:
             return str(await self.do(part))
+        except Tripped:
+            raise
         except Exception as error:
             return type(error).__name__
 
@@ -81,20 +44,47 @@ class Body:
         await self.ctx.step("chose", str, what, key=f"{part.number} {what}")
 
     async def _call(self, part: Part) -> str:
-        def sync(what: str) -> str:
+        def fail(what: str) -> str:
             if part.error is not None:
                 raise part.error(what)
             return what
 
+        def sync(what: str) -> str:
+            let_pass(part.seconds)
+            return fail(what)
+
         async def soon(what: str) -> str:
             if part.seconds:
                 await asyncio.sleep(part.seconds)
-            return sync(what)
+            return fail(what)
 
-        called: Callable[..., Any] = sync if part.is_sync else soon
-        retry = Retry(part.retries, first=0.01, jitter=0)
-        effects = "pure" if part.is_pure else "effectful"
-        return str(await self.ctx.step(f"c{part.number}", called, "x", retry=retry, effects=effects))
+        called: Callable[[str], Any] = sync if part.is_sync else soon
+        return self._calls.own(part, await self._calls.ask(part, called))
+
+    async def _helper(self, part: Part) -> str:
+        @step(name=f"h{part.number}")
+        async def helper(what: str) -> str:
+            await asyncio.sleep(part.seconds)
+            return what
+
+        return self._calls.own(part, await helper(f"{part.number}"))
+
+    async def _chance(self, part: Part) -> None:
+        await self.ctx.step(f"u{part.number}", list, self._calls.drawn())
+
+    async def _ask(self, part: Part) -> str:
+        return self._calls.own(part, await self._calls.wait(part))
+
+    _signal = _ask
+
+    async def _sleep(self, part: Part) -> str:
+        return self._calls.own(part, await self.ctx.sleep(2))
+
+    async def _inbox(self, part: Part) -> str:
+        return self._calls.noted(await self.ctx.inbox(NOTES))
+
+    async def _trip(self, part: Part) -> None:
+        self._calls.trip()
 
 
 async def in_turn(body: Body, part: Part) -> Any:
@@ -104,6 +94,8 @@ async def in_turn(body: Body, part: Part) -> Any:
 async def together(body: Body, part: Part) -> Any:
     try:
         return await asyncio.gather(*map(body.do, part.parts))
+    except Tripped:
+        raise
     except Exception as error:
         await body.choose(part, type(error).__name__)
         raise
@@ -203,37 +195,42 @@ async def after_an_event(body: Body, part: Part) -> Any:
     await asyncio.gather(wait(1), begin(), wait(2))
 
 
+async def cut_off(body: Body, part: Part) -> Any:
+    """Do some parts, and end what is under way beside them when these are done."""
+    first, *others = part.parts
+    task = asyncio.ensure_future(body.outcome(first))
+    found = [await body.outcome(one) for one in others]
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        found.append(await task)
+    await body.choose(part, len(found))
+    return found
+
+
+async def in_limited_time(body: Body, part: Part) -> Any:
+    """Cut parts off when a time is over. What became of that is noted: no record has it."""
+    try:
+        async with asyncio.timeout(0.015):
+            came = str([await body.outcome(one) for one in part.parts])
+    except TimeoutError:
+        came = "cut off"
+    return await body.ctx.step(f"came{part.number}", lambda: came)
+
+
 WAYS: dict[str, Callable[[Body, Part], Awaitable[Any]]] = {
     way.__name__: way
     for way in (
         *(in_turn, together, in_a_group, as_they_come, first_of_them, in_the_order_of_ends),
-        *(by_workers, behind_a_lock, by_a_queue, after_an_event),
+        *(by_workers, behind_a_lock, by_a_queue, after_an_event, cut_off, in_limited_time),
     )
 }
+CHANCY = frozenset({"in_limited_time"})
+"""Ways of which the way that is gone may be another one after a crash, as the page says."""
 
 
-def kinds_of(part: Part) -> Iterator[str]:
-    """Yield what is in a body."""
-    yield part.kind
-    for inner in part.parts:
-        yield from kinds_of(inner)
-
-
-def random_body(seed: int) -> Part:
-    """Return a body, as it follows from a seed."""
-    parts = Parts(seed)
-    return Part("in_turn", 0, (parts.draw(), parts.draw()))
-
-
-def node_of(part: Part) -> Node:
-    """Return a node that has a body."""
-
-    @node(output="came_to")
+def flow_of(part: Part, wrong: list[str]) -> Flow:
+    @node(output="came_to", halts=True, retry=AGAIN)
     async def agent(x: int, ctx: AsyncContext) -> str:
-        return str(await Body(ctx).do(part))
+        return str(await Body(ctx, wrong).do(part))
 
-    return agent
-
-
-def flow_of(part: Part) -> Flow:
-    return Flow("agents", [node_of(part)])
+    return Flow("agents", [agent])
