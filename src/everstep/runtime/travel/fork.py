@@ -21,7 +21,7 @@ from everstep.graph.author.node import Gate
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.address import Address, Segment
-from everstep.model.commits import NO_LABELS, Labels
+from everstep.model.commits import NO_LABELS, OWN_FLOWS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
@@ -82,6 +82,7 @@ async def fork(
     """
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
+    _check_may_fork(row)
     link, digest = await runs.lineage.digest(row, sequence)
     origin = await runs.lineage.flow_at(link.row, sequence)
     plan = await runs.plan(link.row, origin.flow_hash)
@@ -133,6 +134,17 @@ async def fork(
     return await runs.row(new_id)
 
 
+def _check_may_fork(row: RunRow) -> None:
+    """Raise for runs of everstep's own flows: an order with other inputs is one that nobody gave, in the name
+    of who gave the first.
+    """
+    if row.flow_id.startswith(OWN_FLOWS):
+        raise BadRequest(
+            f"run {row.run_id!r} is of {row.flow_id!r}, a flow of everstep itself: it cannot be forked.",
+            fix="Order it again, under your own name.",
+        )
+
+
 class AgainNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node that was visited, and that a fork would run once more."""
 
@@ -169,6 +181,7 @@ async def preview_fork(
 ) -> ForkPreview:
     """Say what a fork would do first, and again; of what would be edited only the names count."""
     row, sequence = await runs.find(run_id, at)
+    _check_may_fork(row)
     folded = await runs.look_back(row.run_id, sequence)
     state, space = folded.state, folded.space
     inside = _inside(state, [name for name in edits.state if "/" in name], sequence)

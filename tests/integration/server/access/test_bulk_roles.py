@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from everstep import AsyncHost
+from everstep.model.commits import BULK_FLOW, RunRow, Tag
+from everstep.model.enums import Status
+from everstep.runtime.operations.bulk.verdict import BulkAct, BulkOutcome, TagChange, judge
 from tests.integration.server.access.named_callers import ALL_ROLES, bearer, entry, named
 from tests.integration.server.serving import Serving, code_of, expense, plain
 
@@ -93,6 +99,50 @@ def test_a_token_for_some_tags_reaches_their_runs_alone(tmp_path: Path) -> None:
             assert (await s.client.get(f"/runs/{told['run_id']}", headers=bearer("blue"))).status_code == 200
 
     asyncio.run(run())
+
+
+def test_an_order_cannot_be_forked_into_one_that_its_giver_did_not_give(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with named(tmp_path, FEW + ALL_ROLES) as s:
+            await fill(s.host)
+            whole = (await order(s, "admin", "erase", "flow = plain")).json()["run_id"]
+            own = (await order(s, "few", "pin")).json()["run_id"]
+            other = {"order": {"act": "erase", "where": "status is set", "now": "2030-01-01T00:00:00Z"}}
+            for name, run_id in (("operator", whole), ("few", own), ("admin", whole)):
+                for body in (
+                    {"at": 1},
+                    {"at": 1, "inputs": other},
+                    {"at": 1, "inputs": other, "fork_id": "f"},
+                ):
+                    path = f"/runs/{run_id}/fork"
+                    refused = await s.client.post(path, json=body, headers=bearer(name))
+                    assert code_of(refused) == (400, "request.invalid"), (name, body)
+                    assert "everstep.bulk" in refused.json()["message"]
+                row = (await s.host.fleet.audit(act="fork"))[-1]
+                assert (row.by, row.outcome) == (name, "refused")
+            looked = await s.client.get(f"/runs/{whole}/fork?at=1", headers=bearer("operator"))
+            assert code_of(looked) == (400, "request.invalid")
+            assert len(await s.host.runs(flow=BULK_FLOW)) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("act", [BulkAct.RETRY, BulkAct.RESUME, BulkAct.FORK])
+def test_an_order_that_failed_is_not_given_again_by_another(act: BulkAct) -> None:
+    row = RunRow(
+        run_id="b",
+        flow_id=BULK_FLOW,
+        flow_version="1",
+        flow_hash="h",
+        parent_run_id=None,
+        status=Status.FAILED,
+        created_at=datetime.now(UTC),
+        ended_at=None,
+        checkpoints=2,
+        lease=None,
+    )
+    assert judge(act, row).outcome is BulkOutcome.REFUSED
+    assert judge(BulkAct.TAG, row, change=TagChange([Tag("seen", "")])).outcome is BulkOutcome.DONE
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:

@@ -85,6 +85,9 @@ def judge(
     """
     if act in (BulkAct.CANCEL, BulkAct.RESUME, BulkAct.RETRY) and moved_to(row.needs_repair) is not None:
         return _INVALID
+    # A run that acts on many would do again, or with another order, what who orders this may not.
+    if act in (BulkAct.RESUME, BulkAct.RETRY, BulkAct.FORK) and row.flow_id.startswith(OWN_FLOWS):
+        return _INVALID
     match act:
         case BulkAct.PAUSE:
             if row.status.is_final or row.is_paused:
@@ -110,7 +113,4 @@ def judge(
         case BulkAct.ERASE:
             return _INVALID if not row.status.is_final else _PINNED if row.pinned is not None else DO
         case BulkAct.FORK:
-            # One of a run that acts on many, with another order, would do what who ordered it may not.
-            if row.flow_id.startswith(OWN_FLOWS):
-                return _INVALID
             return _NO_CHECKPOINT if at is not None and at > row.checkpoints else DO
