@@ -10,12 +10,12 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import msgspec
 
 from everstep.client.moved import with_moved_calls
-from everstep.client.parts import CallGroup, Parts, check_asked, check_limit, check_number
+from everstep.client.parts import CallGroup, Parts, check_asked, check_goes_on, check_limit, check_number
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
     CheckpointInfo,
@@ -32,7 +32,7 @@ from everstep.client.views import (
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
-from everstep.errors import BadRequest, StoreUnavailable
+from everstep.errors import BadRequest, StoreUnavailable, WaitNotFound
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
@@ -67,6 +67,8 @@ from everstep.runtime.system import RealSystem
 from everstep.runtime.workers.lease_renewal import GRACE, LeaseKeeper
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from everstep.client.groups.debug import DebugCalls
     from everstep.client.groups.fleet import FleetCalls
     from everstep.client.groups.retention import RetentionCalls
@@ -75,10 +77,12 @@ if TYPE_CHECKING:
     from everstep.client.groups.versions import VersionCalls
     from everstep.client.groups.waiting import WaitingCalls
     from everstep.client.looking.changes import Changes, Watch
+    from everstep.client.queries import RunConditions
     from everstep.client.record_events import Tailing
     from everstep.client.streaming import streamed, told_both
     from everstep.client.tracing import tracer_of
     from everstep.engine.query.text import query_of
+    from everstep.engine.query.tree import given_of
     from everstep.graph.labels import labels_of
     from everstep.model.address import Part
     from everstep.ports.tracing import Tracing
@@ -121,6 +125,7 @@ else:
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
     query_of = on_demand("everstep.engine.query.text:query_of")
+    given_of = on_demand("everstep.engine.query.tree:given_of")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     Meter = on_demand("everstep.runtime.metrics.meter:Meter")
@@ -608,6 +613,11 @@ class AsyncHost:
         if len(rows) < limit and wanted in (None, WaitStatus.OPEN):
             there = {row.wait_id for row in rows}
             rows += [row for row in here if row.wait_id not in there]
+        if after is not None and not rows and await self._services.store.wait(after) is None:
+            raise WaitNotFound(
+                f"the list cannot go on behind wait {after!r:.60}: it is not there, or not any more.",
+                fix="Begin again, without `after`.",
+            )
         return [self._parts.wait(row) for row in rows]
 
     async def _rows(self, asked: WaitFilter, part: Part | None) -> list[WaitRow]:
@@ -893,6 +903,7 @@ class AsyncHost:
         labels: bool = False,
         limit: int = 100,
         before: str | None = None,
+        **more: Unpack[RunConditions],
     ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
@@ -902,22 +913,21 @@ class AsyncHost:
         `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
         have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
-        changed if the query asks for `changed`. A call looks at 5,000 runs at most, so a page may have fewer
-        than `limit`: it goes on with `before=page.next` unless that is none.
+        changed if the query asks for `changed`. More arguments are fields of a query: `version`, `id_prefix`,
+        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`, and
+        `since` (from then on), `until` (before) of `started`, `ended` and `changed`: `started_since="-2d"`.
+
+        A call looks at 5,000 runs at most, so a page may have fewer than `limit`: it goes on with
+        `before=page.next` unless that is none.
         """
         check_limit(limit)
-        try:
-            wanted = Status(status) if status is not None else None
-        except ValueError:
-            known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
-            raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
         for name in filter(None, (parent, before)):
             check_run_id(name)
         if flow is not None:
             check_asked(flow=flow)
         narrowed = RunFilter(
             flow_id=flow,
-            status=wanted,
+            status=None if status is None else _status_of(status),
             parent_run_id=parent,
             needs_repair=needs_repair,
             paused=paused,
@@ -925,13 +935,17 @@ class AsyncHost:
             limit=limit,
             before=before,
         )
-        if where is not None or tag or attribute:
-            query = query_of(where, tag, attribute, self._services.time.now())
-            rows, following, changed = await find(self._services, self._runs.reader, narrowed, query)
-        else:
-            changed = {}
+        rows: list[RunRow]
+        changed: Mapping[str, datetime] = {}
+        argued = given_of(more) if more else {}
+        if where is None and not tag and not attribute and not argued:
             rows = await self._services.store.list(narrowed)
             following = rows[-1].run_id if len(rows) == limit else None
+        else:
+            query = query_of(where, tag, attribute, self._services.time.now(), argued)
+            rows, following, changed = await find(self._services, self._runs.reader, narrowed, query)
+        if not rows and following is None:
+            await check_goes_on(self._runs.reader, before)
         infos = (
             await self._parts.infos(rows, changed)
             if labels or tag or attribute
@@ -973,3 +987,11 @@ class AsyncHost:
 
 def _scheme(url: str) -> str:
     return url.partition(":")[0]
+
+
+def _status_of(status: Status | str) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
+        raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None

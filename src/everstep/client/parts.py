@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from everstep.client.views import RunInfo, RunResult, WaitInfo
 from everstep.engine.leases import seconds_left
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
@@ -19,6 +19,7 @@ from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.ports.system import uptime
 from everstep.runtime.outcome import Outcome
+from everstep.runtime.reader import RunReader
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
@@ -113,6 +114,24 @@ def check_number(after: int) -> None:
     """Raise unless a listing may go on after this number."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 1 << 63:
         raise BadRequest(f"after is {after!r:.60}.", fix="Give the number of the last one, or 0.")
+
+
+async def check_goes_on(reader: RunReader, before: str | None) -> None:
+    """Raise if a listing that found nothing was to go on behind a run that is not there and never was.
+
+    Behind one that was erased it goes on, as long as the store remembers it.
+    """
+    if before is None:
+        return
+    try:
+        await reader.row(before)
+    except RunErased:
+        return
+    except RunNotFound:
+        raise RunNotFound(
+            f"the list cannot go on behind run {before!r}: the store does not know where it was.",
+            fix="Begin again, without `before`.",
+        ) from None
 
 
 def check_asked(**texts: object) -> None:

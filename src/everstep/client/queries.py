@@ -26,18 +26,21 @@ from everstep.on_demand import on_demand
 from everstep.runtime.run_ids import RUN_ID as RUN_IDS
 
 if TYPE_CHECKING:
-    from everstep.engine.query.text import field_of, read_query
+    from everstep.engine.query.text import field_of, query_of
     from everstep.engine.query.tree import comparisons_of
     from everstep.ports.labels import LabelStore
     from everstep.runtime.services import Services
 else:
     field_of = on_demand("everstep.engine.query.text:field_of")
-    read_query = on_demand("everstep.engine.query.text:read_query")
+    query_of = on_demand("everstep.engine.query.text:query_of")
     comparisons_of = on_demand("everstep.engine.query.tree:comparisons_of")
 
 RUN_ID = RUN_IDS.pattern
 RunStatus = Literal["running", "completed", "failed", "halted", "cancelled", "abandoned"]
 RunName = Annotated[str, Meta(pattern=f"^({RUN_ID})$")]
+
+
+_SINCE = "at this time or later: -7d, 2026-01-31, or a moment"
 
 
 class RunsQuery(Struct, frozen=True, kw_only=True):
@@ -48,7 +51,23 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     ] = None
     flow: Annotated[str | None, Meta(description="Only of this flow.")] = None
     status: Annotated[RunStatus | None, Meta(description="Only with this status.")] = None
+    version: Annotated[str | None, Meta(description="Only of this version of their flow.")] = None
+    id_prefix: Annotated[str | None, Meta(description="Only those whose id begins so.")] = None
+    group: Annotated[str | None, Meta(description="Only of this group.")] = None
+    owner: Annotated[str | None, Meta(description="Only those that this process drives.")] = None
     parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None
+    waiting: Annotated[str | None, Meta(description="Only those that wait for this kind: approval.")] = None
+    waiting_at: Annotated[str | None, Meta(description="Only those that wait at this node.")] = None
+    error: Annotated[str | None, Meta(description="Only those that failed with this in the error.")] = None
+    error_code: Annotated[str | None, Meta(description="Only those that failed with this code.")] = None
+    started_since: Annotated[str | None, Meta(description=f"Only those that began {_SINCE}.")] = None
+    started_until: Annotated[str | None, Meta(description="Only those that began before this time.")] = None
+    ended_since: Annotated[str | None, Meta(description=f"Only those that ended {_SINCE}.")] = None
+    ended_until: Annotated[str | None, Meta(description="Only those that ended before this time.")] = None
+    changed_since: Annotated[str | None, Meta(description=f"Only those that changed {_SINCE}.")] = None
+    changed_until: Annotated[
+        str | None, Meta(description="Only those whose last change was before this time.")
+    ] = None
     needs_repair: Annotated[bool, Meta(description="Only damaged runs, which workers leave alone.")] = False
     paused: Annotated[bool, Meta(description="Only runs that are paused, each by itself.")] = False
     pinned: Annotated[bool, Meta(description="Only runs that are pinned.")] = False
@@ -59,6 +78,25 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     labels: Annotated[bool, Meta(description="Show tags and attributes of each run.")] = False
     limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 100
     before: Annotated[RunName | None, Meta(description="Go on after this run of the list.")] = None
+
+
+class RunConditions(TypedDict, total=False):
+    """What `host.runs` takes besides its own arguments, for checkers and editors: fields of a query."""
+
+    version: str | None
+    id_prefix: str | None
+    group: str | None
+    owner: str | None
+    waiting: str | None
+    waiting_at: str | None
+    error: str | None
+    error_code: str | None
+    started_since: str | datetime | None
+    started_until: str | datetime | None
+    ended_since: str | datetime | None
+    ended_until: str | datetime | None
+    changed_since: str | datetime | None
+    changed_until: str | datetime | None
 
 
 class BulkOptions(TypedDict, total=False):
@@ -91,12 +129,16 @@ class BulkOptions(TypedDict, total=False):
     comment: str | None
 
 
+def check_query(asked: Mapping[str, Any], now: datetime) -> None:
+    """Raise for what is wrong with what a listing asks for, whatever runs there are."""
+    query_of(asked.get("where"), asked.get("tag", ()), asked.get("attribute", ()), now, asked)
+
+
 def fields_of(asked: Mapping[str, Any], now: datetime) -> set[str]:
-    """Return the fields that a listing or a count asks for, under the names of its parameters."""
-    where, by = asked.get("where"), asked.get("by")
-    found = set() if where is None else {one.field for one in comparisons_of(read_query(where, now))}
-    found |= set() if by is None else {field_of(by)}
-    return found | {name for name in ("tag", "attribute") if asked.get(name)}
+    """Return the fields that a listing or a count asks for."""
+    query = query_of(asked.get("where"), asked.get("tag", ()), asked.get("attribute", ()), now, asked)
+    found = {one.field for one in comparisons_of(query)}
+    return found | (set() if asked.get("by") is None else {field_of(asked["by"])})
 
 
 class Hosts(Protocol):

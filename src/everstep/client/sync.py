@@ -23,10 +23,11 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Any, Literal
+    from typing import Any, Literal, Unpack
 
     from everstep.client import sync_groups
     from everstep.client.looking.changes import Changes
+    from everstep.client.queries import RunConditions
     from everstep.client.streaming import streamed_here
     from everstep.client.sync_groups import (
         SyncDebugCalls,
@@ -663,6 +664,7 @@ class Host:
         labels: bool = False,
         limit: int = 100,
         before: str | None = None,
+        **more: Unpack[RunConditions],
     ) -> RunPage:
         """List runs, newest first; with `parent`, the forks of that run.
 
@@ -672,8 +674,12 @@ class Host:
         `where="status = failed and flow = orders and started > -2d"`. With `tag`, such as `"vip"` or
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
         have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
-        changed if the query asks for `changed`. A call looks at 5,000 runs at most, so a page may have fewer
-        than `limit`: it goes on with `before=page.next` unless that is none.
+        changed if the query asks for `changed`. More arguments are fields of a query: `version`, `id_prefix`,
+        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`, and
+        `since` (from then on), `until` (before) of `started`, `ended` and `changed`: `started_since="-2d"`.
+
+        A call looks at 5,000 runs at most, so a page may have fewer than `limit`: it goes on with
+        `before=page.next` unless that is none.
         """
         return self._lanes.call(
             lambda host: host.runs(
@@ -689,6 +695,7 @@ class Host:
                 labels=labels,
                 limit=limit,
                 before=before,
+                **more,
             )
         )
 

@@ -124,6 +124,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=runs.listing,
         query=RUNS,
         answers={200: _json("Runs.", shapes.Runs)},
+        errors=(404,),
     ),
     Endpoint(
         method="GET",
@@ -183,6 +184,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=runs.count,
         query=COUNT,
         answers={200: _json("How many there are.", shapes.RunCounts)},
+        errors=(404,),
     ),
     Endpoint(
         method="GET",

@@ -16,7 +16,8 @@ import pytest
 import everstep.runtime.operations.find
 from everstep import Flow, Host, node, wait
 from everstep.client.views import RunInfo
-from everstep.errors import BadRequest, EverstepError
+from everstep.engine.query.tree import ARGUMENTS
+from everstep.errors import BadRequest, EverstepError, RunNotFound, WaitNotFound
 
 pytestmark = pytest.mark.stores("memory", "sqlite", "folder", "postgres", "redis")
 
@@ -35,6 +36,7 @@ def work(n: int) -> int:
 
 orders = Flow("orders", [work], durability="strong")
 papers = Flow("papers", [work, wait.approval("sign", context="done", prompt="Sign?")], version="2")
+asked_twice = Flow("asked_twice", [wait.question("colour", kind="text", prompt="Which?")])
 asked = Flow("asked", [wait.question("colour", kind="text", prompt="Which?")])
 
 
@@ -190,6 +192,65 @@ def test_arguments_and_a_query_both_hold(host: Host) -> None:
     assert [run.run_id for run in found] == ["P3"]
     assert host.runs(where="flow = orders", flow="papers") == []
     assert [run.run_id for run in host.runs(where="priority = 1", status="failed")] == ["A4"]
+
+
+def test_each_argument_is_what_the_query_says(host: Host) -> None:
+    shop = Shop(host)
+    middle = shop.runs[len(shop.runs) // 2].created_at
+    then = sorted(shop.changed.values())[len(shop.runs) // 2]
+    ended = sorted(run.ended_at for run in shop.runs if run.ended_at)[3]
+    said: dict[str, tuple[Any, str]] = {
+        "version": ("2", "version = '2'"),
+        "id_prefix": ("A", "id starts_with A"),
+        "group": ("it's", "group = 'it''s'"),
+        "owner": ("w-9", "owner = w-9"),
+        "waiting": ("approval", "waiting = approval"),
+        "waiting_at": ("colour", "waiting_at = colour"),
+        "error": ("timed out", "error contains 'timed out'"),
+        "error_code": ("node.failed", "error_code = node.failed"),
+        "started_since": (middle, f"started >= '{middle.isoformat()}'"),
+        "started_until": (middle.isoformat(), f"started < '{middle.isoformat()}'"),
+        "ended_since": (ended, f"ended >= '{ended.isoformat()}'"),
+        "ended_until": (ended, f"ended < '{ended.isoformat()}'"),
+        "changed_since": (then, f"changed >= '{then.isoformat()}'"),
+        "changed_until": (then, f"changed < '{then.isoformat()}'"),
+    }
+    assert said.keys() == ARGUMENTS.keys()
+    for name, (value, where) in said.items():
+        alone = [run.run_id for run in host.runs(**{name: value})]
+        assert alone == [run.run_id for run in host.runs(where=where)], name
+        assert alone or name == "owner"
+        both = host.runs(**{name: value}, flow="orders", where="status != completed")
+        whole = host.runs(where=f"flow = orders and status != completed and {where}")
+        assert [run.run_id for run in both] == [run.run_id for run in whole], name
+    assert [run.changed_at for run in host.runs(changed_since="-1h", id_prefix="A5")] == [shop.changed["A5"]]
+    odd: dict[str, Any]
+    for odd in ({"started_since": "soon"}, {"ended_until": 7}, {"group": 7}, {"error": "a\0b"}):
+        [name] = odd
+        with pytest.raises(BadRequest, match=name):
+            host.runs(**odd)
+    with pytest.raises(TypeError, match="stauts"):
+        host.runs(stauts="failed")  # type: ignore[call-arg]
+
+
+def test_a_page_that_cannot_go_on_says_so(host: Host) -> None:
+    for n in range(3):
+        host.run(orders, {"n": n}, run_id=f"A{n}")
+    assert host.runs(before="A0") == host.runs(before="A0", where="status is set") == []
+    host.retention.erase("A0")
+    assert host.runs(before="A0") == []  # it was the first of all
+    more: list[dict[str, Any]] = [{}, {"where": "flow = orders"}, {"tag": "vip"}, {"status": "failed"}]
+    for asked in more:
+        with pytest.raises(RunNotFound, match="cannot go on behind run 'never'"):
+            host.runs(before="never", **asked)
+    with pytest.raises(RunNotFound, match="cannot go on behind run 'never'"):
+        host.fleet.count("group", before="never")
+    waits = [host.run(asked_twice, run_id=f"W{n}").waits[0] for n in range(3)]
+    assert host.waits(after=waits[-1].id) == []
+    host.cancel("W0")
+    host.retention.erase("W0")
+    with pytest.raises(WaitNotFound, match=f"cannot go on behind wait '{waits[0].id}'"):
+        host.waits(after=waits[0].id)
 
 
 def test_pages_have_no_gaps_while_runs_come_and_change(host: Host) -> None:

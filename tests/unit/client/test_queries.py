@@ -12,7 +12,8 @@ from everstep.cli.commands.fleet.durations import durations
 from everstep.cli.commands.runs.list import runs
 from everstep.client.audit import AuditQuery
 from everstep.client.groups.fleet import FleetCalls
-from everstep.client.queries import DurationsQuery, RunsQuery, parameters_of
+from everstep.client.queries import DurationsQuery, RunConditions, RunsQuery, parameters_of
+from everstep.engine.query.tree import ARGUMENTS
 from everstep.server.routes import ENDPOINTS
 
 ASKED = {one.name: one.default for one in parameters_of(AuditQuery)}
@@ -22,7 +23,9 @@ KNOWN = {one.name: one.default for one in parameters_of(RunsQuery)}
 
 def test_python_takes_what_the_query_says() -> None:
     taken = inspect.signature(AsyncHost.runs).parameters
-    assert {name: p.default for name, p in taken.items() if name != "self"} == KNOWN
+    own = {name: p.default for name, p in taken.items() if name not in ("self", "more")}
+    assert own | dict.fromkeys(ARGUMENTS) == KNOWN
+    assert list(RunConditions.__annotations__) == list(ARGUMENTS)
 
 
 def test_a_shell_takes_what_the_query_says() -> None:

@@ -349,7 +349,10 @@ def query_options(parameters: Sequence[Parameter], **defaults: Any) -> Callable[
     return add
 
 
-_METAVARS = {"where": "QUERY", "since": "TIME", "until": "TIME", "act": "ACT", "after": "N"}
+_METAVARS = {"where": "QUERY", "act": "ACT", "after": "N", "id_prefix": "TEXT", "error": "TEXT"} | {
+    "waiting": "KIND",
+    "error_code": "CODE",
+}
 
 
 def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
@@ -361,5 +364,6 @@ def _query_option(one: Parameter, default: Any) -> Callable[[F], F]:
         return click.option(name, type=number, default=default, show_default=True, help=one.description)
     if one.is_many:
         return click.option(name, multiple=True, metavar="NAME[=VALUE]", help=one.description)
-    metavar = _METAVARS.get(one.name) or ("RUN" if one.pattern else "STATUS" if one.choices else "NAME")
+    metavar = _METAVARS.get(one.name) or ("TIME" if one.name.endswith(("since", "until")) else "")
+    metavar = metavar or ("RUN" if one.pattern else "STATUS" if one.choices else "NAME")
     return click.option(name, metavar=metavar, default=default, help=one.description)

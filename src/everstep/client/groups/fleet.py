@@ -11,7 +11,7 @@ import msgspec
 
 from everstep.client.audit import AuditInfo, read_audit
 from everstep.client.guards import BreakerInfo
-from everstep.client.parts import Parts, check_asked, check_limit
+from everstep.client.parts import Parts, check_asked, check_goes_on, check_limit
 from everstep.client.views import PauseInfo, RunInfo, RunState, WorkerInfo
 from everstep.errors import BadRequest, FlowNotFound
 from everstep.graph.author.flow import Flow
@@ -228,7 +228,10 @@ class FleetCalls:
         query = None
         if where is not None or tag or attribute:
             query = query_of(where, tag, attribute, self._services.time.now())
-        return await count_runs(self._services, self._runs.reader, by, query, before)
+        found = await count_runs(self._services, self._runs.reader, by, query, before)
+        if not found.runs and found.next is None:
+            await check_goes_on(self._runs.reader, before)
+        return found
 
     async def durations(
         self, flow: str | None = None, *, where: str | None = None, newest: int = 200

@@ -6,9 +6,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 from everstep.engine.query.tree import (
+    ARGUMENTS,
     FIELDS,
     OF_ATTRIBUTE,
     OF_TAG,
@@ -20,6 +22,7 @@ from everstep.engine.query.tree import (
     Query,
     Some,
     Value,
+    arguments_in,
 )
 from everstep.errors import BadRequest
 from everstep.graph.labels import LABEL_NAME, check_kept, label_name, meant, unkept
@@ -79,9 +82,11 @@ def query_of(
     tags: str | Iterable[str],
     attributes: str | Iterable[str] | Mapping[str, Value],
     now: datetime,
+    asked: Mapping[str, object] = MappingProxyType({}),
 ) -> Query:
-    """Return a query for what `where` asks for and for labels, which are given as `NAME` or `NAME=VALUE`."""
+    """Return a query for what `where`, labels (`NAME` or `NAME=VALUE`) and arguments ask for."""
     found = [read_query(where, now)] if where is not None else []
+    found += [_argued(name, value, now) for name, value in arguments_in(asked).items()]
     for given in (tags,) if isinstance(tags, str) else tags:
         name, sign, value = given.partition("=")
         label_name(name, "tag")
@@ -99,6 +104,16 @@ def query_of(
         check_kept(value, f"attribute {name!r}")
         found.append(Compare(field, Op.IS, meant(value, now)) if sign else Compare(field, Op.SET))
     return found[0] if len(found) == 1 else Every(tuple(_flat(found)))
+
+
+def _argued(name: str, value: object, now: datetime) -> Query:
+    field, op = ARGUMENTS[name]
+    if FIELDS[field] is Kind.TIME:
+        return Compare(field, op, (time_of(value, now, name),))
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} is {type(value).__name__}, not text.", fix="Give it as text.")
+    check_kept(value, name)
+    return Compare(field, op, (value,))
 
 
 def _flat(parts: Iterable[Query]) -> Iterator[Query]:

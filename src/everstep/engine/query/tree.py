@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -62,6 +62,23 @@ FIELDS: Final = {
 }
 """What a query may name besides labels: the run's own line, what it waits for (the kind, the node), and how
 it failed."""
+ARGUMENTS: Final = {
+    "version": ("version", Op.IS),
+    "id_prefix": ("id", Op.STARTS),
+    "group": ("group", Op.IS),
+    "owner": ("owner", Op.IS),
+    "waiting": ("waiting", Op.IS),
+    "waiting_at": ("waiting_at", Op.IS),
+    "error": ("error", Op.CONTAINS),
+    "error_code": ("error_code", Op.IS),
+    "started_since": ("started", Op.FROM),
+    "started_until": ("started", Op.BELOW),
+    "ended_since": ("ended", Op.FROM),
+    "ended_until": ("ended", Op.BELOW),
+    "changed_since": ("changed", Op.FROM),
+    "changed_until": ("changed", Op.BELOW),
+}
+"""What listings take as arguments of their own, and the comparisons that these stand for."""
 OF_TAG: Final = "tag."
 """What names the value of a tag, `tag.team`; the field `tag` holds the names of a run's tags."""
 OF_ATTRIBUTE: Final = "attribute."
@@ -73,6 +90,19 @@ OF_HEADS: Final = frozenset({"changed"})
 def is_of_labels(field: str) -> bool:
     """True for what tags or attributes have."""
     return field == "tag" or field.startswith((OF_TAG, OF_ATTRIBUTE))
+
+
+def arguments_in(asked: Mapping[str, object]) -> dict[str, object]:
+    """Return those of `ARGUMENTS` that are given."""
+    return {name: asked[name] for name in ARGUMENTS if asked.get(name) is not None}
+
+
+def given_of(more: Mapping[str, object]) -> dict[str, object]:
+    """Return which of the further arguments of a listing are given, or raise for one that there is not."""
+    for name in more:
+        if name not in ARGUMENTS:
+            raise TypeError(f"runs() got an unexpected keyword argument {name!r}")
+    return arguments_in(more)
 
 
 class Compare(msgspec.Struct, frozen=True):

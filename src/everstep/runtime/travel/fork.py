@@ -135,8 +135,8 @@ async def fork(
 
 
 def _check_may_fork(row: RunRow) -> None:
-    """Raise for runs of everstep's own flows: an order with other inputs is one that nobody gave, in the name
-    of who gave the first.
+    """Raise for runs of everstep's own flows: a fork with other inputs would be another order, in the name of
+    who gave the first.
     """
     if row.flow_id.startswith(OWN_FLOWS):
         raise BadRequest(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +20,7 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import STATUS_COLOURS, count, duration, moment, one_line, write_json
-from everstep.client.queries import RunsQuery, parameters_of
+from everstep.client.queries import RunsQuery, check_query, parameters_of
 from everstep.errors import StoreError
 from everstep.model.waits import WaitStatus
 from everstep.on_demand import on_demand
@@ -62,9 +62,11 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
     Example:
       everstep runs --flow orders --status failed
       everstep runs --tag vip --attribute customer=7
+      everstep runs --waiting approval --started-until -3d
       everstep runs --where "status = failed and started > -2d and error contains 'timeout'"
     """
     if not store and not DEFAULT_FILE.exists():
+        check_query(asked, datetime.now(UTC))  # what is wrong with it is so without a store, too
         if as_json:
             write_json({"runs": [], "next": None})
         else:
