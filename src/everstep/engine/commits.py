@@ -22,15 +22,17 @@ def judge(
     stop_request: StopRequest | str | None,
     before: str | None,
     here: str | None,
+    is_told: bool = False,
 ) -> Verdict | None:
     """Return the verdict on a commit to a run that is there; none if it is to be written.
 
     `before` and `here` are the ids of the run's own records just before, and at, the commit's sequence. One
-    that is there already was accepted, and its reply was lost.
+    that is there already was accepted, and its reply was lost. `is_told` says that the commit is for an act
+    that is to be done once, and the audit log has its row.
     """
     if here is not None and here == commit.checkpoint_id:
         return Verdict.ACCEPTED
-    if epoch != commit.epoch:
+    if is_told or epoch != commit.epoch:
         return Verdict.FENCED
     if here is not None or before is None or before != commit.base:
         return Verdict.MOVED

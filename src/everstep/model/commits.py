@@ -183,7 +183,7 @@ class Verdict(StrEnum):
     MOVED = "moved"
     """The run is no longer at the commit's base; of a fork: the base is not there, or was trimmed."""
     FENCED = "fenced"
-    """A newer lease exists."""
+    """A newer lease exists; or what it is for is to be done once, and the audit log has the row of that."""
     STOP_REQUESTED = "signalled"  # the word of functions and scripts that earlier releases call
     """The run was asked to stop; handle that first."""
     UNKNOWN_RUN = "unknown_run"

@@ -41,7 +41,8 @@ class AuditStore(Protocol):
     Its calls that do something to a run take `audit`, and a commit and a whole run have it: the row is
     written in the same act, if it is done. A row whose `audit_id` is there already is not written again.
     Where the row says `once`, `mark`, `request_stop`, `pin` and `tag` then do nothing: they return what says
-    that something else was faster, `Tagging.MOVED` for a tag. So `note_audit` of such a row keeps it from
+    that something else was faster, `Tagging.MOVED` for a tag. A commit is refused as `FENCED`, unless it is
+    there already. So `note_audit` of such a row keeps it from
     being done, and of the two one comes first.
     Numbers only grow, also when rows were removed. The time is the store's.
     """

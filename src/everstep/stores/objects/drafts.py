@@ -148,11 +148,11 @@ class Draft:
 
     # -- records ----------------------------------------------------------------
 
-    def put(self, commit: Commit) -> Verdict:
+    def put(self, commit: Commit, *, is_told: bool = False) -> Verdict:
         """Judge one commit, and take it in if it is accepted."""
         if commit.admission is None and not self.exists:
             return Verdict.UNKNOWN_RUN
-        refused = self._judge(commit) if commit.admission is None else self.judge_admission(commit)
+        refused = self._judge(commit, is_told) if commit.admission is None else self.judge_admission(commit)
         if refused is not None:
             return refused
         if commit.admission is None:
@@ -163,7 +163,7 @@ class Draft:
             self.tell(commit.audit)
         return Verdict.ACCEPTED
 
-    def _judge(self, commit: Commit) -> Verdict | None:
+    def _judge(self, commit: Commit, is_told: bool) -> Verdict | None:
         standing, newest = self.standing, self.row.checkpoints
         is_next = commit.sequence == newest + 1
         return judge(
@@ -172,6 +172,7 @@ class Draft:
             stop_request=standing.row.stop_request,
             before=standing.head if is_next else None,
             here=self._id_at(commit.sequence) if commit.sequence <= newest else None,
+            is_told=is_told,
         )
 
     def judge_admission(self, commit: Commit) -> Verdict | None:

@@ -163,7 +163,7 @@ class ObjectStore:
             verdicts = []
             for commit in commits:
                 refused = self._judge_base(draft, commit) if _is_fork(commit) else None
-                verdicts.append(refused or draft.put(commit))
+                verdicts.append(refused or draft.put(commit, is_told=self._was_told(commit.audit)))
             if draft.listening:
                 self._events.hear(draft)
             return verdicts

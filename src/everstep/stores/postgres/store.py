@@ -107,6 +107,8 @@ MOST_AT_ONCE = 2000
 LAST = 2**62
 """Behind every sequence."""
 _sequence = attrgetter("sequence")
+_NO_ONES = -1
+"""The epoch of a commit that is to be refused, unless it is there already."""
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
@@ -225,8 +227,17 @@ class PostgresStore:
             return [self._put_one(commits[0])]
         verdicts: dict[int, Verdict] = {}
         for places in rounds(commits):
-            found = self._put_many([commits[place] for place in places])
-            verdicts |= zip(places, found, strict=True)
+            many = []
+            for place in places:
+                row = commits[place].audit
+                if row is not None and row.once:
+                    put = partial(self._put_once, commit=commits[place], row=row)
+                    verdicts[place] = self._connections.use(put)
+                else:
+                    many.append(place)
+            if many:
+                found = self._put_many([commits[place] for place in many])
+                verdicts |= zip(many, found, strict=True)
         return [verdicts[place] for place in range(len(commits))]
 
     def _put_one(self, commit: Commit) -> Verdict:
@@ -241,6 +252,16 @@ class PostgresStore:
             flag(commit.answers_stop),
         )
         return _VERDICTS[self._connections.use(lambda db: self._put_step(db, values))]
+
+    def _put_once(self, db: Connection, commit: Commit, row: AuditRow) -> Verdict:
+        """Put a commit for an act that is not to be done if its row is there."""
+        with db.transaction():
+            if was_told(db, self._sql, row):
+                commit = msgspec.structs.replace(commit, epoch=_NO_ONES)
+            said, bodies = group([commit], self._known_flows)
+            channel = self._channel if _makes_due(commit) else None
+            [[[verdict]]] = rows(db, self._sql["put_more"], (said.decode(), bodies, self._now(), channel))
+            return _VERDICTS[verdict.encode()]
 
     def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
         said, bodies = group(commits, self._known_flows)

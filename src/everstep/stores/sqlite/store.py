@@ -312,6 +312,8 @@ class SqliteStore:
         if key is None:
             return Verdict.UNKNOWN_RUN
         position = key * SPAN + sequence
+        if commit.audit is not None and self._was_told(commit.audit):
+            return self._diagnose(commit, key, position, is_told=True)
         if self._heads.get(run_id) != (sequence - 1, commit.base):
             self._waitless.discard(run_id)
             if not self._is_at(position - 1, commit.base):
@@ -374,13 +376,15 @@ class SqliteStore:
         self._keys.pop(run_id, None)
         self._waitless.discard(run_id)
 
-    def _diagnose(self, commit: Commit, key: int, position: int) -> Verdict:
+    def _diagnose(self, commit: Commit, key: int, position: int, *, is_told: bool = False) -> Verdict:
         """Say why a put was refused. One that is already there was accepted; its reply was lost."""
         found = rows(self._db, self._sql["diagnose"], (key, position))
         if not found:
             return Verdict.UNKNOWN_RUN
         epoch, stop_request, here, before = found[0]
-        verdict = judge(commit, epoch=epoch, stop_request=stop_request, before=before, here=here)
+        verdict = judge(
+            commit, epoch=epoch, stop_request=stop_request, before=before, here=here, is_told=is_told
+        )
         return verdict or Verdict.MOVED  # as it was when it was written
 
     def _admit(self, commit: Commit) -> Verdict:

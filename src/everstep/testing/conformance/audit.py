@@ -455,6 +455,26 @@ class Heads(Suite):
         assert not act.is_done(client.row("run"), client)
         assert [(one.audit_id, one.outcome) for one in rows_of(client)] == [(row.audit_id, "done")]
 
+    def test_a_commit_for_what_is_done_once_is_refused_when_its_row_is_there(
+        self, heads: Client, clients: Callable[[], Client]
+    ) -> None:
+        client, other = heads, clients()
+        if not client.store.capabilities.audits:
+            pytest.skip("it declares that it keeps no audit log")
+        chain = client.admit("run")
+        first, second = (entry(about=what, run_id="run", once=True) for what in ("first", "second"))
+        done = client.accept(chain, chain.following(audit=first))
+        assert client.put(done) == [Verdict.ACCEPTED]  # its reply was lost
+        assert client.put(chain.following(audit=first)) == [Verdict.FENCED]
+        note(other, msgspec.structs.replace(second, outcome=AuditOutcome.REFUSED))
+        assert client.put(chain.following(audit=second)) == [Verdict.FENCED]
+        client.accept(chain, chain.following())
+        assert client.row("run").checkpoints == 3
+        assert [(one.about, one.outcome) for one in rows_of(client)] == [
+            ("first", "done"),
+            ("second", "refused"),
+        ]
+
     def test_what_is_done_once_is_done_or_kept_from_it(
         self, heads: Client, clients: Callable[[], Client]
     ) -> None:

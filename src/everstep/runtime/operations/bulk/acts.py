@@ -58,7 +58,7 @@ _LEAVE_HEAD = frozenset(BulkAct) - {BulkAct.CANCEL, BulkAct.RESUME, BulkAct.RETR
 undone them since."""
 
 
-_ONCE = (_LEAVE_HEAD - {BulkAct.FORK}) | {BulkAct.CANCEL}
+_ONCE = (_LEAVE_HEAD - {BulkAct.FORK}) | {BulkAct.CANCEL, BulkAct.RETRY}
 """What the store does only while its row is not there: an owner that was stopped meanwhile does none late."""
 
 

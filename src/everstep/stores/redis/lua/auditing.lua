@@ -12,10 +12,14 @@ local function keep_audit(row)
   end
 end
 
+-- True if what a row is of is to be done once, and the row is there.
+local function is_told(row)
+  return row and row[4] == 'once' and redis.call('HEXISTS', P .. 'audit:ids', row[1]) == 1
+end
+
 -- True if what an argument holds the row of is not to be done, as that row is there.
 local function was_told(argument)
-  local row = argument and argument ~= '' and cmsgpack.unpack(argument)
-  return row and row[4] == 'once' and redis.call('HEXISTS', P .. 'audit:ids', row[1]) == 1
+  return is_told(argument and argument ~= '' and cmsgpack.unpack(argument))
 end
 
 -- Keeps the row that an argument holds, if the act has a name.

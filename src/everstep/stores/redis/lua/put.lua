@@ -54,7 +54,7 @@ local function judge_admission(run_id, sequence, id, base, admission)
   return 'accepted'
 end
 
-local function judge(run_id, sequence, id, base, epoch, flags)
+local function judge(run_id, sequence, id, base, epoch, flags, is_told)
   local run = known(run_id)
   if not run then
     return 'unknown_run'
@@ -62,7 +62,7 @@ local function judge(run_id, sequence, id, base, epoch, flags)
   local follows = run.head + 1 == sequence and run.id == base
   if not follows and id_at(run_id, run, sequence) == id then
     return 'again'
-  elseif run.epoch ~= epoch then
+  elseif is_told or run.epoch ~= epoch then
     return 'fenced'
   elseif not follows then
     return 'moved'
@@ -81,7 +81,7 @@ for k = 1, commits do
   if admission then
     verdict = judge_admission(run_id, sequence, id, base, admission)
   else
-    verdict = judge(run_id, sequence, id, base, ARGV[at + 5], ARGV[at + 6])
+    verdict = judge(run_id, sequence, id, base, ARGV[at + 5], ARGV[at + 6], more and is_told(more.audit))
   end
   if verdict == 'accepted' then
     local run = runs[run_id]
