@@ -10,7 +10,7 @@ from everstep.testing.simulation.faults import Chosen, Nothing, parse
 from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace
 from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.world import Here
-from tests.simulation.fleet_flows import flow
+from tests.simulation.users.flows import flow
 
 
 @node(output="receipt", effects="effectful", idempotency_key="auto")

@@ -26,7 +26,7 @@ from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.store import SharedStore, finished
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
-from tests.simulation.fleet_flows import effect, flow
+from tests.simulation.users.flows import effect, flow
 
 LOOK = 2.0
 OPERATOR, OTHER = "operator", "other"

@@ -17,7 +17,7 @@ from everstep.testing.simulation.faults import Fault, parse
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.story import told
 from tests.simulation.bulk.operators import BulkTrial, Script, Start, script
-from tests.simulation.test_fleet import KINDS, SKEWS
+from tests.simulation.users.test_users import KINDS, SKEWS
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0

@@ -15,9 +15,9 @@ from everstep.runtime.drive.chain_writer import Journal
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.marks.marks import Marks
 from everstep.testing.simulation.faults import Fault
-from tests.simulation.fleet import Wish
 from tests.simulation.planted.plants import instead
-from tests.simulation.signalling import Publish, Script, Send
+from tests.simulation.signals.senders import Publish, Script, Send
+from tests.simulation.users.people import Wish
 
 
 def unmarked() -> AbstractContextManager[None]:

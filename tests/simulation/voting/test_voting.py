@@ -15,7 +15,7 @@ from everstep.engine import settling
 from everstep.stores.objects import drafts
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.simulating import check
-from tests.simulation.test_fleet import KINDS, SKEWS
+from tests.simulation.users.test_users import KINDS, SKEWS
 from tests.simulation.voting.voters import VotingTrial, script
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"

@@ -22,8 +22,8 @@ from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlac
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
-from tests.simulation.fleet import LATE, Wish
-from tests.simulation.fleet_flows import effect, flow
+from tests.simulation.users.flows import effect, flow
+from tests.simulation.users.people import LATE, Wish
 
 VOTERS = ("ann", "bob", "cleo", "dan")
 BOARD = VOTERS[:3]

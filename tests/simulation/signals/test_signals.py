@@ -16,8 +16,8 @@ from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import parse
 from everstep.testing.simulation.simulating import check
 from tests.simulation.planted.signals import PLANTS
-from tests.simulation.signalling import SignalTrial, script
-from tests.simulation.test_fleet import KINDS, SKEWS
+from tests.simulation.signals.senders import SignalTrial, script
+from tests.simulation.users.test_users import KINDS, SKEWS
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0

@@ -23,7 +23,7 @@ from everstep.testing.simulation.world import Here
 from tests.acceptance.crash.judge import Case
 from tests.acceptance.crash.lives import SCENARIOS, chain_of, points_of
 from tests.acceptance.crash.test_crash_matrix import report
-from tests.simulation.scenarios import PlayedHost, ScenarioTrial
+from tests.simulation.matrix.scenarios import PlayedHost, ScenarioTrial
 
 SHAPES = ("small", "own-halt", "map", "atomic", "cut-off", "steps")
 """Plain; waiting; in items; inside a flow; while the store is away; inside a node."""

@@ -23,8 +23,8 @@ from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlac
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.world import Here, NeverEnds
-from tests.simulation.fleet import UsersTrial, script
-from tests.simulation.fleet_flows import OLD, flow
+from tests.simulation.users.flows import OLD, flow
+from tests.simulation.users.people import UsersTrial, script
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
@@ -117,7 +117,7 @@ def test_the_same_seed_is_the_same_world_twice() -> None:
 
 
 def test_the_same_seed_is_the_same_world_in_processes_that_hash_differently() -> None:
-    code = "from tests.simulation.test_fleet import WORLDS, digests; print(*digests(WORLDS))"
+    code = "from tests.simulation.users.test_users import WORLDS, digests; print(*digests(WORLDS))"
     told = [
         subprocess.run(
             [sys.executable, "-c", code],

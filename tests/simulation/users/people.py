@@ -40,7 +40,7 @@ from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.ledger import Body, Ledger
 from everstep.testing.simulation.trial import End, compared, ends_of
 from everstep.testing.simulation.world import Here, World
-from tests.simulation.fleet_flows import NEW, OLD, OLD_NAMES, UNANSWERED
+from tests.simulation.users.flows import NEW, OLD, OLD_NAMES, UNANSWERED
 
 LOOK = 1.0
 """Seconds between two looks of a user at their runs."""

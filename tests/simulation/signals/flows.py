@@ -8,7 +8,7 @@ from typing import Any
 from everstep import END, AsyncContext, Context, Node, chain, node, parallel, route, wait
 from everstep.graph.author.flow import Flow
 from everstep.inbox import append
-from tests.simulation.fleet_flows import effect, flow
+from tests.simulation.users.flows import effect, flow
 
 ENOUGH = 2
 """So many messages, or events, let a loop end."""

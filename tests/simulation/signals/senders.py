@@ -24,9 +24,9 @@ from everstep.testing.simulation.process import BEGAN
 from everstep.testing.simulation.store import SharedStore, finished
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
-from tests.simulation.fleet import LOOK, Visit, Wish
-from tests.simulation.fleet import Script as FleetScript
-from tests.simulation.signal_flows import FLOWS, HAD_AT_ONE_NODE, NAMES, TOLD, inputs_of
+from tests.simulation.signals.flows import FLOWS, HAD_AT_ONE_NODE, NAMES, TOLD, inputs_of
+from tests.simulation.users.people import LOOK, Visit, Wish
+from tests.simulation.users.people import Script as FleetScript
 
 PEOPLE = ("users", "service")
 DAY = timedelta(days=1)

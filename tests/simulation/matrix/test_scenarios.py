@@ -23,7 +23,7 @@ from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED
 from tests.acceptance.crash.flows.steps import MORE_STEPS
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING
-from tests.simulation.scenarios import ScenarioTrial
+from tests.simulation.matrix.scenarios import ScenarioTrial
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
