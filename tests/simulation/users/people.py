@@ -243,6 +243,8 @@ class Visit:
                 if opened.run_id in ids and opened.kind != "timer":
                     self._answer(opened, by_id[opened.run_id])
             rows = persist(self.here, partial(self.host.runs, limit=100))
+            if self._plan.holds is not None and "let go" in self._notes:
+                persist(self.here, partial(self.host.fleet.unpause, flow=self._plan.holds[0]))  # likewise
             for row in rows:
                 if row.run_id in ids:
                     self._look_after(row, by_id[row.run_id])
@@ -274,7 +276,10 @@ class Visit:
             self.host.deliver(message, list(OLD.values()), drive=is_driven == 1)
 
     def _look_after(self, row: RunInfo, wish: Wish) -> None:
-        if row.status is Status.FAILED and row.flow == "fails":
+        if row.paused_at is not None and f"unpause {row.run_id}" in self._notes:
+            # The request that paused it reached the store once more, after it was let go on.
+            persist(self.here, partial(self.unpause, row.run_id))
+        elif row.status is Status.FAILED and row.flow == "fails":
             self._notes["fixed"] = True
             self._try_to_reopen(row, OLD[row.flow])
         elif row.status.is_final and row.run_id == wish.run_id and wish.removal is not None:

@@ -596,8 +596,11 @@ class Judge:
     def folds(self) -> Iterator[Broken]:
         for (tag, run_id), live in self.ledger.driven.items():
             kept = self.kept.get(run_id)
-            if kept is None or live.journal.head.sequence != kept.row.checkpoints or live.journal.steps:
+            head = live.journal.head
+            if kept is None or head.sequence != kept.row.checkpoints or live.journal.steps:
                 continue  # another went on since, or it did not come to write what it had done
+            if kept.ids.get(head.sequence) != head.checkpoint_id:
+                continue  # another went on, and what waited on this machine became a fork
             where = self.reader.differs(kept, live)
             if where:
                 yield Broken("fold", f"run {run_id!r} as {tag} had it differs from its records in {where}.")

@@ -16,8 +16,8 @@ from everstep.testing.simulation.faults import RENEWALS, Chosen, Decider, Drawn,
 from everstep.testing.simulation.trial import End, Trial
 from everstep.testing.simulation.world import NeverEnds, World
 
-SWEEP = 200
-"""So many worlds are freed together: each leaves circles that only the garbage collector frees."""
+SWEEP = 400_000
+"""So many objects are freed together: each world leaves circles that only the garbage collector frees."""
 _DEATHS = (Fault.CRASH, Fault.POWER_CUT)
 
 
@@ -112,7 +112,7 @@ class Explorer:
         for it in tried.taken:
             if not it.choice.isdecimal():
                 self.counts[it.choice] += 1
-        if self.counts["schedules"] % SWEEP == 0 and not gc.isenabled():
+        if gc.get_count()[0] > SWEEP and not gc.isenabled():
             gc.collect()
         return tried
 
