@@ -26,6 +26,7 @@ from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.store import SharedStore, finished
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
+from tests.simulation.stores import place
 from tests.simulation.users.flows import effect, flow
 
 LOOK = 2.0
@@ -238,3 +239,8 @@ def _judged(
             yield Broken("bulk", f"{act} has {dict(triggers)} in run {run_id!r}, {done[run_id]} in the log.")
         if done[run_id] and act != "fork" and puts[run_id, one.row.first] > puts[name, 1]:
             yield Broken("bulk", f"{act} was done to {run_id!r}, which is newer.")
+
+
+def trial(seed: int, store: str) -> BulkTrial:
+    """Return what happens in a fleet, as it follows from a seed."""
+    return BulkTrial(script(seed), **place(seed, store))

@@ -50,19 +50,6 @@ def test_a_slow_node_keeps_its_run_where_leases_are_renewed_on_the_event_loop() 
         explorer.close()
 
 
-def test_a_worker_outlives_a_suspect_that_ends_while_the_store_is_asked_about_it() -> None:
-    explorer = Explorer(TRIALS["service"].make(True))
-    decisions = [
-        Taken("w1.1 before body compute 3", "crash"),
-        Taken("w1.2 after put 3", "crash"),
-        Taken("w1.3 before body compute 1", "stall"),
-    ]
-    try:
-        assert not explorer.try_chosen(decisions, 12000155).broken
-    finally:
-        explorer.close()
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PLANTS)
 def test_planted_faults_in_all_trials(name: str) -> None:

@@ -25,6 +25,7 @@ from everstep.testing.simulation.store import SharedStore, finished
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
 from tests.simulation.signals.flows import FLOWS, HAD_AT_ONE_NODE, NAMES, TOLD, inputs_of
+from tests.simulation.stores import place
 from tests.simulation.users.people import LOOK, Visit, Wish
 from tests.simulation.users.people import Script as FleetScript
 
@@ -276,3 +277,8 @@ def _value(kept: Kept, name: str) -> list[str]:
     assert kept.folded is not None
     found: list[str] = kept.folded.space.peek(name, "")
     return found
+
+
+def trial(seed: int, store: str) -> SignalTrial:
+    """Return what happens in a fleet, as it follows from a seed."""
+    return SignalTrial(script(seed), **place(seed, store))

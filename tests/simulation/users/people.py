@@ -40,6 +40,7 @@ from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.ledger import Body, Ledger
 from everstep.testing.simulation.trial import End, compared, ends_of
 from everstep.testing.simulation.world import Here, World
+from tests.simulation.stores import place
 from tests.simulation.users.flows import NEW, OLD, OLD_NAMES, UNANSWERED
 
 LOOK = 1.0
@@ -436,3 +437,8 @@ def _loose(end: End) -> End:
     """
     values = {name: value for name, value in end.values().items() if "/" not in name}
     return end._replace(steps=frozenset(), values=lambda: values)
+
+
+def trial(seed: int, store: str) -> UsersTrial:
+    """Return what happens in a fleet, as it follows from a seed."""
+    return UsersTrial(script(seed, pauses=True), **place(seed, store))

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -17,67 +15,36 @@ import pytest
 from everstep import Context, Node, Retry
 from everstep.model.enums import Status
 from everstep.testing.simulation import hub
-from everstep.testing.simulation.explore import Explorer, without_collector
-from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, parse
+from everstep.testing.simulation.explore import Explorer
+from everstep.testing.simulation.faults import Chosen, Drawn, Nothing, parse
 from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.world import Here, NeverEnds
+from tests.simulation.soaking import size, soak
+from tests.simulation.stores import FAULTS, place
 from tests.simulation.users.flows import OLD, flow
-from tests.simulation.users.people import UsersTrial, script
+from tests.simulation.users.people import UsersTrial, script, trial
 
-IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
-SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
-SCRIPTS, SCHEDULES = (4000, 12) if IS_SOAK else (6, 4)
-WORLDS = range(20 if IS_SOAK else 2)
+SCRIPTS, SCHEDULES = size(soak=(350, 12), first=(6, 4))
+WORLDS = size(soak=range(20), first=range(2))
 """Seeds of worlds that are seen twice."""
-SKEWS = (0.0, 5.0, 3600.0)
-"""By how many seconds the second machine is ahead of a store that is elsewhere."""
-KINDS: Mapping[str, list[Fault]] = {
-    # Times on one machine go by its clock, and to wait an hour of it costs seconds of ours.
-    "local": [fault for fault in Fault if fault is not Fault.CLOCK_BACK],
-    "remote": list(Fault),
-}
-
-
-@pytest.fixture(autouse=True)
-def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have loaded what marks which node runs: then no step is plain."""
-    monkeypatch.setattr(Context, "marks", None)
-
-
-def trial(seed: int, store: str, *, pauses: bool = False) -> UsersTrial:
-    is_remote = store == "remote"
-    return UsersTrial(
-        script(seed, pauses=pauses), is_remote=is_remote, skew=SKEWS[seed % 3] if is_remote else 0.0
-    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["local", "remote"])
 def test_a_fleet_keeps_its_promises_whatever_its_users_do(store: str) -> None:
-    tried: Counter[str] = Counter()
-    with without_collector():
-        for seed in range(SEED * 1_000_003, SEED * 1_000_003 + SCRIPTS):
-            explorer = Explorer(trial(seed, store, pauses=True), seed=seed, kinds=KINDS[store])
-            try:
-                check(explorer, explorer.whole)
-                for number in range(SCHEDULES):
-                    check(explorer, explorer.try_drawn(seed * 1000 + number, faults=3))
-            finally:
-                explorer.close()
-            tried += explorer.counts
-    print(f"{tried.pop('schedules')} schedules of a fleet on a {store} store, with {dict(tried)}")
-    assert len(tried) >= len(KINDS[store]) - 3  # what goes wrong is not always the same
+    tried = soak("users", store, SCRIPTS, SCHEDULES)
+    assert len(tried) >= len(FAULTS[store]) - 3  # what goes wrong is not always the same
 
 
 def test_nothing_of_a_paused_run_is_called_in_a_world_without_faults() -> None:
     tried = 0
-    for seed in range(40 if IS_SOAK else 12):
-        paused = trial(seed, "remote" if seed % 2 else "local", pauses=True)
+    for seed in size(soak=range(40), first=range(12)):
+        paused = trial(seed, "remote" if seed % 2 else "local")
         if all(wish.pauses is None for wish in script(seed, pauses=True).wishes):
             continue
-        explorer = Explorer(paused, seed=seed, kinds=KINDS["local"])
+        explorer = Explorer(paused, seed=seed, kinds=FAULTS["local"])
         try:
             check(explorer, explorer.whole)
             tried += 1
@@ -105,7 +72,7 @@ def digests(seeds: range) -> list[str]:
     found = []
     for seed in seeds:
         store = "remote" if seed % 2 else "local"
-        world = trial(seed, store).world(seed, Drawn(seed, hazard=0.02, disorder=0.1, kinds=KINDS[store]))
+        world = trial(seed, store).world(seed, Drawn(seed, hazard=0.02, disorder=0.1, kinds=FAULTS[store]))
         world.run()
         assert world.ledger.taken
         found.append(world.ledger.digest())
@@ -198,7 +165,8 @@ def test_who_starts_a_run_again_that_went_over_to_another_version_meanwhile_goes
         "worker-3.1 before claim_due 3: full",
         "worker-new.1 after put 3: stall",
     )
-    world = trial(3000045, "remote").world(3000045010, Chosen(map(parse, decisions)))
+    unpaused = UsersTrial(script(3000045), **place(3000045, "remote"))
+    world = unpaused.world(3000045010, Chosen(map(parse, decisions)))
     world.run()
     assert not world.troubles
     assert {str(it) for it in world.ledger.taken} == {*decisions}

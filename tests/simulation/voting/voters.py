@@ -22,6 +22,7 @@ from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlac
 from everstep.testing.simulation.hub import SECOND
 from everstep.testing.simulation.trial import End
 from everstep.testing.simulation.world import Here, World
+from tests.simulation.stores import place
 from tests.simulation.users.flows import effect, flow
 from tests.simulation.users.people import LATE, Wish
 
@@ -228,3 +229,8 @@ def _outcome(votes: tuple[Vote, ...]) -> bool | None:
     if any(not vote.approved for vote in votes):
         return False
     return True if len(votes) >= QUORUM else None
+
+
+def trial(seed: int, store: str) -> VotingTrial:
+    """Return what happens in a fleet, as it follows from a seed."""
+    return VotingTrial(script(seed), **place(seed, store))
