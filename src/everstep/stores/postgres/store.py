@@ -227,17 +227,8 @@ class PostgresStore:
             return [self._put_one(commits[0])]
         verdicts: dict[int, Verdict] = {}
         for places in rounds(commits):
-            many = []
-            for place in places:
-                row = commits[place].audit
-                if row is not None and row.once:
-                    put = partial(self._put_once, commit=commits[place], row=row)
-                    verdicts[place] = self._connections.use(put)
-                else:
-                    many.append(place)
-            if many:
-                found = self._put_many([commits[place] for place in many])
-                verdicts |= zip(many, found, strict=True)
+            found = self._put_many([commits[place] for place in places])
+            verdicts |= zip(places, found, strict=True)
         return [verdicts[place] for place in range(len(commits))]
 
     def _put_one(self, commit: Commit) -> Verdict:
@@ -252,6 +243,18 @@ class PostgresStore:
             flag(commit.answers_stop),
         )
         return _VERDICTS[self._connections.use(lambda db: self._put_step(db, values))]
+
+    def _put_apart(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Put commits one by one, as of some it is asked first whether they are late."""
+        verdicts = []
+        for commit in commits:
+            row = commit.audit
+            if row is not None and row.once:
+                put = partial(self._put_once, commit=commit, row=row)
+                verdicts.append(self._connections.use(put))
+            else:
+                verdicts += self._put_many([commit])
+        return verdicts
 
     def _put_once(self, db: Connection, commit: Commit, row: AuditRow) -> Verdict:
         """Put a commit for an act that is not to be done if its row is there."""
@@ -277,6 +280,8 @@ class PostgresStore:
                 or (commit.admission is not None and commit.admission.tags)
             ):
                 call = self._put_more
+                if commit.audit is not None and commit.audit.once:
+                    return self._put_apart(commits)
         found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
         for commit, verdict in zip(commits, verdicts, strict=True):
