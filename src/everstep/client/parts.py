@@ -19,7 +19,6 @@ from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.ports.system import uptime
 from everstep.runtime.outcome import Outcome
-from everstep.runtime.reader import RunReader
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from everstep.model.acts import Act
     from everstep.runtime.operations.acting import audited
     from everstep.runtime.operations.labels import labels_of_runs
+    from everstep.runtime.reader import RunReader
 else:
     check_kept = on_demand("everstep.graph.labels:check_kept")
     audited = on_demand("everstep.runtime.operations.acting:audited")
