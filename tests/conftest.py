@@ -43,6 +43,10 @@ if not any(name.startswith("EVERSTEP_TEST_") for name in os.environ):
     # Our own servers speak plain HTTP. A client that reads all authorities of the world first takes 20 ms.
     os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "servers" / "authority.pem"))
 
+if (searched := os.environ.get("PYTHONPATH")) is not None:
+    # Tests start processes in folders of their own, which are to run this tree, too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, searched.split(os.pathsep)))
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: nothing could be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
