@@ -523,7 +523,7 @@ class SyncFleetCalls:
     def reopen(
         self,
         run_id: str,
-        flow: Flow,
+        flow: Flow | None = None,
         *,
         start: str | None = None,
         by: str | None = None,
@@ -531,7 +531,8 @@ class SyncFleetCalls:
     ) -> RunInfo:
         """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
 
-        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise; that takes the
+        flow. Without a flow nothing is checked against its code: the worker that takes the run does.
         """
         return self._lanes.call(
             lambda host: host.fleet.reopen(run_id, flow, start=start, by=by, comment=comment)

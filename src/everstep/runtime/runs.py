@@ -279,9 +279,11 @@ class Runs:
         return row
 
     async def reopen(
-        self, run_id: str, flow: Flow, start: str | None = None, *, act: Act | None = None
+        self, run_id: str, flow: Flow | None, start: str | None = None, *, act: Act | None = None
     ) -> RunRow:
         """Let a run that failed or was abandoned go on, or any run at `start`, and leave it to workers."""
+        if flow is None:
+            return await self._reopen_at_rest(run_id, start, act)
         flow = preflight(flow, self._services)
         row = await self._row_for(run_id, flow, start)
         if start is None and row.status not in _REOPENABLE:
@@ -295,6 +297,17 @@ class Runs:
                     ready.journal.trace.end(Status.RUNNING, None)
                 self.keeper.drop(taken.lease)
                 await self.resting.release(taken.lease)
+        return await self.reader.row(row.run_id)
+
+    async def _reopen_at_rest(self, run_id: str, start: str | None, act: Act | None) -> RunRow:
+        """Do that without the code of its flow, which only beginning at a node takes."""
+        if start is not None:
+            raise BadRequest(
+                "to begin at a node takes the code of the flow.", fix="Give the flow, or leave the node out."
+            )
+        row = check_still_here(await self.reader.named(run_id))
+        if row.status in _REOPENABLE and not await self.resting.reopen(row, act):
+            raise LeaseConflict(f"run {row.run_id!r} has gone on meanwhile.", fix="Look at it again.")
         return await self.reader.row(row.run_id)
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:

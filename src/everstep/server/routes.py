@@ -691,8 +691,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.OPERATOR,
         reach=Reach.RUN,
         is_signed=True,
-        summary="Drive a run in the service until it ends or halts; a failed one is reopened. A service that "
-        "drives none leaves it to workers.",
+        summary="Drive a run in the service until it ends or halts; a failed one is reopened. With `drive` "
+        "false, or where the service drives none, it is left to workers; then its flow need not be here.",
         handler=runs.resume,
         body=Body(shapes.Resume, required=False),
         answers={

@@ -38,12 +38,22 @@ class Error(Struct, frozen=True, kw_only=True):
     details: dict[str, Any]
 
 
+class Driver(Struct, frozen=True, kw_only=True):
+    """A worker that drives a run."""
+
+    host: str
+    pid: Count
+    since: Instant
+
+
 class ShownRun(RunInfo, frozen=True, kw_only=True):
     """One run, with what it has spent and how its breakers stand, if its records can be read."""
 
     guards: RunGuards | UnsetType = UNSET
     bulk: BulkProgress | UnsetType = UNSET
     """Of a run that acts on many runs: how far it has come."""
+    driver: Driver | UnsetType = UNSET
+    """The worker that drives it, if one does."""
 
 
 class Runs(Struct, frozen=True, kw_only=True):
@@ -466,6 +476,8 @@ class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The node to begin at, whatever was due."""
     fallback: bool = False
     """Go on from the newest valid checkpoint if the newest are damaged."""
+    drive: bool = True
+    """False to leave it to the workers, and answer at once."""
 
 
 class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, Response, sync_playwright
 
 from everstep import Host
-from tests.acceptance.console.shop import fill
+from tests.acceptance.console.shop import clock_of_last_week, fill
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -164,8 +164,9 @@ def until(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with runs of many shapes; the tests of a module share it."""
     url = f"sqlite:///{tmp_path_factory.mktemp('console')}/runs.db"
-    with Host(url, key=KEY) as host:
-        fill(host)
+    clock = clock_of_last_week()
+    with Host(url, key=KEY, clock=clock) as host:
+        fill(host, clock)
     return url
 
 

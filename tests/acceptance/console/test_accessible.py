@@ -12,7 +12,7 @@ from tests.acceptance.console.conftest import Console, tab_of
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 VIEWS = (
-    *("/ui/", "/ui/runs/order-13", "/ui/runs/order-21", "/ui/runs/many-1", "/ui/runs/count-1@4/step@2"),
+    *("/ui/", "/ui/runs/A17", "/ui/runs/A21", "/ui/runs/import-june", "/ui/runs/count-1@4/step@2"),
     *("/ui/compare?a=count-1@2&b=count-1@6", "/ui/waits", "/ui/flows", "/ui/flows/orders", "/ui/workers"),
     *("/ui/guards", "/ui/store", "/ui/audit"),
 )

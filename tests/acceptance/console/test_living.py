@@ -19,14 +19,14 @@ SLOW = Path(__file__).with_name("slow_flow.py")
 
 
 def test_an_approval_in_the_browser_lets_the_run_go_on_before_ones_eyes(tab: Tab, store: str) -> None:
-    page = tab.open("/ui/runs/order-7")
+    page = tab.open("/ui/runs/A20")
     page.get_by_label("Comment").fill("looks right")
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
     with Host(store, key=KEY) as host:
-        [settled] = [one for one in host.waits("order-7", status=None) if one.kind == "approval"]
+        [settled] = [one for one in host.waits("A20", status=None) if one.kind == "approval"]
         assert settled.answer["approved"] is True and settled.answer["comment"] == "looks right"
-        host.resume("order-7", orders)
+        host.resume("A20", orders)
     head = page.locator(".run-head")
     expect(head.get_by_text("completed")).to_be_visible()
     page.get_by_role("button", name=re.compile("^pack, ")).click()
@@ -100,6 +100,6 @@ def test_times_are_those_of_the_reader(browser: Browser, console: Console) -> No
     said = []
     for zone in ("Asia/Tokyo", "America/New_York"):
         with tab_of(browser, console.address, timezone_id=zone, locale="en-GB") as tab:
-            page = tab.open("/ui/runs/order-1")
+            page = tab.open("/ui/runs/A15")
             said.append(page.locator(".facts [title]").first.get_attribute("title"))
     assert said[0] != said[1] and "GMT+9" in str(said[0])

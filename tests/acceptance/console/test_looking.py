@@ -11,15 +11,15 @@ from tests.acceptance.console.conftest import Tab
 
 def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
     page = tab.open()
-    expect(page.get_by_role("row")).to_have_count(9 + 0)
+    expect(page.get_by_role("row")).to_have_count(21)
     page.get_by_role("button", name=re.compile("failed")).click()
     expect(page).to_have_url(re.compile("status=failed"))
-    expect(page.get_by_role("link", name="order-13")).to_be_visible()
-    expect(page.get_by_role("link", name="order-7")).to_have_count(0)
-    page.locator("[data-search]").fill("order-7")
+    expect(page.get_by_role("link", name="A17")).to_be_visible()
+    expect(page.get_by_role("link", name="A20")).to_have_count(0)
+    page.locator("[data-search]").fill("A20")
     page.get_by_role("button", name="Find").click()
-    expect(page).to_have_url(re.compile("/ui/runs/order-7"))
-    expect(page.get_by_role("heading", name="order-7")).to_be_visible()
+    expect(page).to_have_url(re.compile("/ui/runs/A20"))
+    expect(page.get_by_role("heading", name="A20")).to_be_visible()
 
 
 def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
@@ -30,16 +30,16 @@ def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
 
 
 def test_a_failed_run_opens_at_its_failed_step(tab: Tab) -> None:
-    page = tab.open("/ui/runs/order-13")
-    expect(page).to_have_url(re.compile("/ui/runs/order-13/charge"))
+    page = tab.open("/ui/runs/A17")
+    expect(page).to_have_url(re.compile("/ui/runs/A17/charge"))
     inspector = page.get_by_role("region", name="Selected step")
     expect(inspector).to_contain_text("the card of customer 13 was declined")
     expect(page.get_by_role("button", name="Retry")).to_be_visible()
 
 
 def test_a_halted_run_opens_at_its_wait_and_says_who_can_act(tab: Tab) -> None:
-    page = tab.open("/ui/runs/order-21")
-    expect(page).to_have_url(re.compile("/ui/runs/order-21/release"))
+    page = tab.open("/ui/runs/A21")
+    expect(page).to_have_url(re.compile("/ui/runs/A21/release"))
     expect(page.get_by_text("anyone with the role approver")).to_be_visible()
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
@@ -55,9 +55,9 @@ def test_the_playhead_goes_back_and_escape_returns_to_live(tab: Tab) -> None:
 
 
 def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
-    page = tab.open("/ui/runs/order-1")
+    page = tab.open("/ui/runs/A15")
     page.get_by_role("button", name=re.compile("^price, ")).click()
-    expect(page).to_have_url(re.compile("/order-1/price"))
+    expect(page).to_have_url(re.compile("/A15/price"))
     expect(page.get_by_role("heading", name="price")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="price")).to_be_visible()
@@ -65,7 +65,7 @@ def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
 
 def test_no_markup_of_values_or_errors_runs(tab: Tab) -> None:
     tab.page.on("dialog", lambda dialog: tab.problems.append(f"a script ran: {dialog.message}"))
-    for path in ("order-13", "order-13/take", "order-1/take", "order-21/release", "order-1"):
+    for path in ("A17", "A17/take", "A15/take", "A21/release", "A15"):
         page = tab.open(f"/ui/runs/{path}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         page.wait_for_timeout(300)

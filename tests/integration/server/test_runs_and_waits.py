@@ -20,6 +20,7 @@ from tests.integration.server.serving import (
     code_of,
     cool_down,
     expense,
+    explode,
     failing,
     paid,
     plain,
@@ -466,6 +467,25 @@ async def test_a_service_that_drives_nothing_leaves_a_resumed_run_to_workers(s: 
         "request.invalid",
     )
     assert (await s.host.work([failing], until_idle=True)).failed == 1
+
+
+@served()
+async def test_a_run_whose_flow_is_elsewhere_is_left_to_the_workers_that_have_it(s: Serving) -> None:
+    elsewhere = Flow("elsewhere", [explode])
+    assert (await s.host.run(elsewhere, {"x": 1}, run_id="A1")).status == "failed"
+    assert code_of(await s.client.post("/runs/A1/resume")) == (404, "flow.not_found")
+    body = {"drive": False, "by": "ann", "comment": "the bank is back"}
+    response = await s.client.post("/runs/A1/resume", json=body)
+    left = {"halted": False, "paused": False, "run_id": "A1", "waits": []}
+    assert (response.status_code, response.json()) == (202, left)
+    assert (await s.client.get("/runs/A1")).json()["status"] == "running"
+    told = (await s.client.get("/runs/A1/nodes")).json()["acts"]
+    assert [(one["trigger"], one["by"]) for one in told] == [("resume", "ann")]
+    again = await s.client.post("/runs/A1/resume", json={"drive": False})
+    assert (again.status_code, again.json()) == (202, left), "it is theirs already"
+    begins = await s.client.post("/runs/A1/resume", json={"drive": False, "start": "explode"})
+    assert code_of(begins) == (400, "request.invalid")
+    assert (await s.host.work([elsewhere], until_idle=True)).failed == 1
 
 
 @served(works=False)

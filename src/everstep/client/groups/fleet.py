@@ -335,7 +335,7 @@ class FleetCalls:
     async def reopen(
         self,
         run_id: str,
-        flow: Flow,
+        flow: Flow | None = None,
         *,
         start: str | None = None,
         by: str | None = None,
@@ -343,7 +343,8 @@ class FleetCalls:
     ) -> RunInfo:
         """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
 
-        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise; that takes the
+        flow. Without a flow nothing is checked against its code: the worker that takes the run does.
         """
         act = act_of(by, comment)
 

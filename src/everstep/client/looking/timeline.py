@@ -282,6 +282,8 @@ class Lanes:
     ) -> None:
         """Note an attempt that has ended: what was known of it before is the same one."""
         if before is not None and before.kind in ("under_way", "wait"):
+            if before.kind == "under_way" and step.started_at is not None:  # what it spends is noted later on
+                before.began = min(before.began, step.started_at)
             before.ended, before.sequence, before.step = ended, sequence, step
             before.status, before.attempt = step.status, step.attempts
             before.kind = "attempt" if before.kind == "under_way" else "wait"

@@ -76,6 +76,7 @@ from everstep.results import (
 )
 from everstep.server.shapes import (
     Breakers,
+    Driver,
     Events,
     Flows,
     Me,
@@ -107,7 +108,8 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
     "adopted_at trimmed_before is_driven is_cancelling priority group acked_at pinned_by "
     "changed_at paused_at paused_by",
-    ShownRun: "guards bulk",
+    ShownRun: "guards bulk driver",
+    Driver: "host pid since",
     ForkPreview: "run_id at starts again asks kept",
     Comparison: "before after shared_until values nodes is_cut first_difference is_searched",
     ComparedRun: "run_id checkpoint status error part",

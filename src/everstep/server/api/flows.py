@@ -43,7 +43,7 @@ async def show(service: Service, request: Request) -> Response:
         drawing=drawing,
         report=report(loaded, service.host).to_json() if loaded is not None and sound else None,
         findings=None if loaded is None else validate(loaded, service.host).to_json(),
-        asks="everstep serve FILE.py" if loaded is None else None,
+        asks="everstep console FILE.py" if loaded is None else None,
     )
     return answer(told)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,6 +44,7 @@ from everstep.server.checks import (
 from everstep.server.endpoint import Service
 from everstep.server.shapes import (
     Cancelled,
+    Driver,
     Halted,
     Result,
     Resume,
@@ -166,7 +167,18 @@ async def show(service: Service, request: Request) -> Response:
         told = replace(told, guards=(await service.host.state(run_id)).guards)
         if told.flow == BULK_FLOW:
             told = replace(told, bulk=await service.host.fleet.bulk_progress(told.run_id))
+    if told.is_driven:
+        told = replace(told, driver=await _driver(service, told.run_id))
     return answer(told)
+
+
+async def _driver(service: Service, run_id: str) -> Driver | UnsetType:
+    """Return the worker that drives a run, if it says so."""
+    for worker in await service.host.fleet.workers():
+        for driven in worker.longest:
+            if driven.run_id == run_id:
+                return Driver(host=worker.host, pid=worker.pid, since=driven.since)
+    return UNSET
 
 
 async def state(service: Service, request: Request) -> Response:
@@ -190,10 +202,11 @@ async def resume(service: Service, request: Request) -> Response:
     run_id = run_id_of(request)
     body = await read_struct(request, service.max_body, Resume, is_required=False)
     info = await service.host.info(run_id)
-    run_id, flow = info.run_id, flow_named(flows_for(service, request), info.flow)
-    signed = who_of(request, body)
-    if not service.works:
+    run_id, flows, signed = info.run_id, flows_for(service, request), who_of(request, body)
+    if not service.works or not body.drive:
+        flow = flows.get(info.flow)
         return await _leave_to_workers(service, run_id, flow, body.start, signed, falls_back=body.fallback)
+    flow = flow_named(flows, info.flow)
     how: dict[str, Any] = {"start": body.start, "fallback": body.fallback, **signed}
     result = await service.host.resume(run_id, flow, at_once=True, **how)
     if result.status == "halted" or result.is_paused:
@@ -211,7 +224,7 @@ async def resume(service: Service, request: Request) -> Response:
 async def _leave_to_workers(
     service: Service,
     run_id: str,
-    flow: Flow,
+    flow: Flow | None,
     start: str | None,
     signed: dict[str, Any],
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,9 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
+
+
+_COMMENTS = re.compile(rb"^[ ]*(?://[^\n]*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
 
 
 class Asset(NamedTuple):
@@ -34,6 +38,8 @@ def assets() -> dict[str, Asset]:
     for path in sorted(FOLDER.rglob("*")):
         if path.suffix in TYPES:
             body = path.read_bytes()
+            if path.suffix == ".js" and "vendor" not in path.parts:
+                body = _COMMENTS.sub(b"", body)  # they are for who reads the source
             packed = gzip.compress(body, 9, mtime=0)
             found[path.relative_to(FOLDER).as_posix()] = Asset(body, packed, TYPES[path.suffix])
     return found

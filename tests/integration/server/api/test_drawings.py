@@ -109,7 +109,7 @@ async def test_a_flow_is_shown_with_what_its_code_says_or_the_command_that_would
     told = (await s.client.get("/flows/else.where-7")).json()
     assert (told["flow"], told["drawing"]["flow_version"]) == ("else.where-7", "7")
     assert (told["report"], told["findings"]) == (None, None)
-    assert told["asks"].startswith("everstep serve")
+    assert told["asks"] == "everstep console FILE.py"
     assert code_of(await s.client.get("/flows/nothing")) == (404, "flow.not_found")
 
 

@@ -96,6 +96,12 @@ def test_an_announced_effect_is_under_way_until_it_says_how_it_ended() -> None:
     assert [told(one) for one in lane.segments] == [("attempt", "failed", 1, 3, 1)]
 
 
+def test_a_node_that_spends_is_at_work_from_where_it_began() -> None:
+    spent = step("write", None, 20, Status.RUNNING)
+    lane = lanes_of(spent, step("write", 1, 20))["write"]
+    assert [told(one) for one in lane.segments] == [("attempt", "completed", 1, 20, 1)]
+
+
 def test_durable_calls_have_a_lane_below_their_node() -> None:
     lanes = Lanes()
     lanes.take(records(step("agent/$search", 0, 1), step("agent", 0, 2), step("report", 3, 4)))

@@ -70,7 +70,7 @@ export const at = (parts, ...names) => parts.reduce((text, part, k) => text + en
 export function query(asked) {
   const said = new URLSearchParams();
   for (const [name, value] of Object.entries(asked))
-    for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== undefined && one !== "") said.append(name, one);
+    for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== undefined && one !== false && one !== "") said.append(name, one);
   const text = said.toString();
   return text ? `?${text}` : "";
 }

@@ -60,6 +60,26 @@ export function useAsked(ask, key, quiet) {
   return { ...told, isLoading: told.key !== key, reload: () => setAgain((n) => n + 1) };
 }
 
+/** Something that is done, and what came of it: `reload` after, `close` where it went well. */
+export function useDoing(reload, close, after) {
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const doIt = async (doing) => {
+    setBusy(true);
+    setError(null);
+    try {
+      const told = await doing();
+      close();
+      reload();
+      if (after) after(told);
+    } catch (problem) {
+      setError(problem);
+    }
+    setBusy(false);
+  };
+  return { error, isBusy, doIt };
+}
+
 /** A dialog over the page: Escape closes it, and the focus goes back where it was. */
 export function Dialog({ title, close, children }) {
   const ref = useRef();

@@ -31,7 +31,7 @@ export const moment = (at) => WHOLE.format(new Date(at));
 
 /** Where a tick of the axis stands: a time of the day, or within short spans how long after the beginning. */
 export function tick({ t, from, span: long, isFirst }, beside) {
-  return long >= 10000 || isFirst ? clock(t, beside) : `+${span((t - from) / 1000)}`;
+  return long >= 10000 || isFirst ? clock(t, isFirst ? beside : t) : `+${span((t - from) / 1000)}`;
 }
 
 /** A time of the day, with its day if that is another one than the day beside it. */

@@ -1,7 +1,7 @@
 // The declared graph with what the run did in it. Where nodes stand depends on the flow alone, so nothing moves.
 
 import { at as path, get, query } from "../api.js";
-import { html, Problem, useAsked, useMemo, useState } from "../html.js";
+import { html, Problem, useAsked, useMemo, useRef, useState } from "../html.js";
 import { here } from "../route.js";
 import { span } from "../words.js";
 import { addressOf, plain } from "../addresses.js";
@@ -19,8 +19,12 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
   const byPath = useMemo(() => new Map((nodes || []).map((one) => [one.node, one])), [nodes]);
   const taken = useMemo(() => new Map((edges.data ? edges.data.edges : []).map((one) => [`${one.source}\n${one.target}`, one])), [edges.data]);
   const [zoom, setZoom] = useState(1);
+  const rounds = useRef({});
   if (!drawing.data) return html`<${Problem} error=${drawing.error} retry=${drawing.reload} />${!drawing.error && html`<p class="quiet pad">Drawing …</p>`}`;
   const it = drawing.data;
+  // At a checkpoint only rounds until there are told: those that were seen before stay.
+  for (const loop of edges.data ? edges.data.loops : []) if (loop.rounds >= ((rounds.current[loop.node] || {}).rounds || 2)) rounds.current[loop.node] = loop;
+  const loops = Object.values(rounds.current);
   const picked = step ? plain(step) : null;
   const toggle = (node) => {
     const shown = it.groups.map((one) => one.path);
@@ -31,15 +35,13 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
       <button onClick=${() => setZoom((n) => Math.min(3, n * 1.25))} aria-label="Larger">+</button>
       <button onClick=${() => setZoom((n) => Math.max(0.2, n / 1.25))} aria-label="Smaller">−</button>
       ${toTable && html`<button onClick=${toTable}>Table (t)</button>`}
-      ${seek && edges.data && edges.data.loops.filter((loop) => loop.rounds > 1).map((loop) => html`<label class="row" key=${loop.node}>rounds of ${loop.node}
-        <select aria-label=${`Round of ${loop.node}`} onChange=${(event) => event.target.value && seek(Number(event.target.value))}>
-          <option value="">${loop.rounds}</option>${loop.began.map((sequence, k) => html`<option value=${sequence} key=${sequence}>${loop.rounds - loop.began.length + k + 1}, from checkpoint ${sequence}</option>`)}</select></label>`)}
+      ${seek && loops.map((loop) => html`<${Rounds} key=${loop.node} loop=${loop} at=${at} seek=${seek} />`)}
       ${edges.data && edges.data.left_out > 0 && html`<span class="quiet">counts of the first ${edges.data.left_out} checkpoints are estimated</span>`}
       ${it.is_cut && html`<span class="quiet">${it.shown} of ${it.total} nodes: those near ${it.centre}</span>`}
       ${it.is_cut && picked && picked !== it.centre && html`<button onClick=${() => setAround(picked)}>Show those near ${picked}</button>`}
     </div>
     <${Problem} error=${edges.error && edges.error.status !== 404 ? edges.error : null} />
-    <svg role="group" aria-label=${`Graph of flow ${it.flow}`} width=${(it.width + 2 * EDGE) * zoom} height=${(it.height + 2 * EDGE) * zoom} viewBox=${`${-EDGE} ${-EDGE} ${it.width + 2 * EDGE} ${it.height + 2 * EDGE}`}>
+    <svg role="group" aria-label=${`Graph of flow ${it.flow}`} ...${frameOf(it, zoom)}>
       <${Tip} />
       ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" />
         <text class="small node" x=${group.x + 8} y=${group.y + 13} tabindex="0" role="button" onClick=${() => setOpened(it.groups.map((one) => one.path).filter((one) => one !== group.path))}>▾ ${group.path}</text></g>`)}
@@ -50,7 +52,7 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
 
 /** A drawing alone, of a flow that no run is looked at of. */
 export function Picture({ it }) {
-  return html`<svg role="group" aria-label="Graph" width=${it.width + 2 * EDGE} height=${it.height + 2 * EDGE} viewBox=${`${-EDGE} ${-EDGE} ${it.width + 2 * EDGE} ${it.height + 2 * EDGE}`}>
+  return html`<svg role="group" aria-label="Graph" ...${frameOf(it, 1)}>
     <${Tip} />
     ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" /><text class="small" x=${group.x + 8} y=${group.y + 13}>${group.path}</text></g>`)}
     ${it.edges.map((edge) => html`<${Edge} key=${`${edge.source}>${edge.target}>${edge.label || ""}`} edge=${edge} />`)}
@@ -59,6 +61,23 @@ export function Picture({ it }) {
 
 const Tip = () => html`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="var(--quiet)" /></marker></defs>`;
 
+/** A graph's size, with room for the labels of edges that run at its side. */
+function frameOf(it, zoom) {
+  const right = Math.max(it.width, ...it.edges.filter((edge) => edge.kind === "choice").map((edge) => edge.points[Math.floor(edge.points.length / 2)][0] + 20 + 7 * (edge.label || "").length));
+  const [width, height] = [right + 2 * EDGE, it.height + 2 * EDGE];
+  return { width: width * zoom, height: height * zoom, viewBox: `${-EDGE} ${-EDGE} ${width} ${height}` };
+}
+
+/** The rounds of a loop, one after the other: the run as it was at the end of each. */
+function Rounds({ loop, at, seek }) {
+  const { began, rounds } = loop;
+  let now = began.length - 1;
+  if (at != null) while (now > 0 && began[now] > at) now -= 1;
+  const show = (k) => seek(k >= began.length - 1 ? null : began[k + 1] - 1);
+  const number = rounds - began.length + now + 1;
+  return html`<span class="rounds">round <button aria-label=${`Round of ${loop.node} before`} disabled=${now <= 0} onClick=${() => show(now - 1)}>‹</button> ${number} of ${rounds} <button aria-label=${`Round of ${loop.node} after`} disabled=${now >= began.length - 1} onClick=${() => show(now + 1)}>›</button> <span class="quiet">of ${loop.node}</span></span>`;
+}
+
 function Edge({ edge, taken, differs }) {
   const points = edge.points;
   const line = lineOf(points);
@@ -66,8 +85,7 @@ function Edge({ edge, taken, differs }) {
   const mid = points[Math.floor(points.length / 2)];
   return html`<g><path class=${`edge ${edge.kind} ${taken ? "taken" : ""} ${isChosen ? "chosen" : ""} ${differs ? "differs" : ""}`} d=${line} marker-end="url(#tip)" stroke-dasharray=${edge.is_back ? "5 3" : undefined}>
     <title>${`${edge.source} → ${edge.target}${edge.label ? `: ${edge.label}` : ""}${taken ? `, taken ${taken.times} times` : ", never taken"}`}</title></path>
-    ${edge.kind === "choice" && edge.label && html`<text class="small" x=${mid[0] + 4} y=${mid[1] - 2}>${edge.label}</text>`}
-    ${taken && taken.times > 1 && html`<text class="small" x=${mid[0] + 4} y=${mid[1] + 10}>×${taken.times}</text>`}</g>`;
+    ${edge.kind === "choice" && html`<text class="small" x=${mid[0] + 5} y=${mid[1] - 2}>${edge.label}${taken && taken.times > 1 ? ` ×${taken.times}` : ""}</text>`}</g>`;
 }
 
 /** A line through points: straight along an axis, and as a curve with upright ends between others. */
@@ -85,7 +103,7 @@ function Box({ node, told, isPicked, pick, toggle, differs }) {
   const status = told && told.status ? told.status : "never";
   const difference = differs ? (differs.has(node.path) ? "differs" : "shared") : "";
   const go = () => pick(told ? addressOf(told) : node.path);
-  const said = [told && told.visits > 1 ? `×${told.visits}` : "", told && told.attempts > told.visits ? "↻" : "", told && told.seconds != null ? span(told.seconds) : "", told && told.items ? `${told.items.completed}/${told.items.count}${told.items.failed ? `, ${told.items.failed} failed` : ""}` : ""].filter(Boolean).join("  ");
+  const said = [told && told.visits > 1 ? `×${told.visits}` : "", told && told.attempts > told.visits ? "↻" : "", told && told.items ? `${told.items.completed}/${told.items.count}${told.items.failed ? ` ✗${told.items.failed}` : ""}` : told && told.seconds ? span(told.seconds) : ""].filter(Boolean).join("  ");
   const onKey = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); go(); } };
   const shape = { gate: cut(node), wait: null, join: null }[node.kind];
   return html`<g class=${`node ${status} ${difference} ${isPicked ? "picked" : ""}`} tabindex="0" role="button" aria-pressed=${isPicked} aria-label=${`${node.path}, ${node.kind}, ${status === "never" ? "did not run" : status}${said ? `, ${said}` : ""}`} onClick=${go} onDblClick=${() => node.inside && toggle(node)} onKeyDown=${onKey}>

@@ -9,7 +9,7 @@ export default function Guards({ me }) {
   const pauses = useAsked((signal) => get("/pauses", signal), "pauses", true);
   const [error, setError] = useState(null);
   useEffect(() => { document.title = "Guards · everstep"; }, []);
-  const rows = told.data ? Object.values(told.data.breakers) : [];
+  const rows = told.data ? Object.entries(told.data.breakers).map(([name, one]) => ({ ...one, name })) : [];
   const doIt = (doing) => doing.then(() => { told.reload(); pauses.reload(); }, setError);
   return html`<div class="pad"><h1>Breakers</h1><${Problem} error=${told.error || error} />
     ${told.data && !rows.length && html`<p class="empty">No breaker is shared by runs of this store.</p>`}

@@ -6,9 +6,9 @@ import { addressOf, plain, short } from "../addresses.js";
 import { sees } from "../roles.js";
 import { Badge, html, Link, Problem, Time, useAsked, useEffect, useMemo, useRef, useState } from "../html.js";
 import { onChange, sparse } from "../live.js";
-import { go, here, runAt, runOf } from "../route.js";
+import { ask, go, here, runAt, runOf } from "../route.js";
 import { count, many, moment, rough, since, span } from "../words.js";
-import { Acts, FirstAct } from "./acts.js";
+import { Acts, FirstAct, Taken } from "./acts.js";
 import { Graph } from "./graph.js";
 import { Inspector } from "./inspector.js";
 import { Table } from "./table.js";
@@ -22,14 +22,15 @@ export default function Run({ me }) {
   const nodes = useAsked((signal) => get(path`/runs/${place}/nodes` + query({ newest: 1000 }), signal), place, true);
   const waits = useAsked((signal) => get(`/waits${query({ run_id: id, limit: 100 })}`, signal), id, true);
   const run = shown.data && shown.data.run_id === id ? shown.data : null;
-  const [isTable, setTable] = useState(here.query.get("as") === "table");
+  const isTable = here.query.get("as") === "table";
+  const setTable = (is) => ask({ as: is ? "table" : null }, { replace: true });
   const [version, setVersion] = useState(0);
 
   const move = (changes, options) => {
     const next = { at, step, ...changes };
     go(runAt(id, next.at, next.step, here.query), options);
   };
-  const pick = (address) => move({ step: address && short(address) });
+  const pick = (address, options) => move({ step: address && short(address) }, options);
   const seek = (sequence) => move({ at: sequence });
 
   useEffect(() => { document.title = `${id}${at == null ? "" : `@${at}`} · everstep`; }, [id, at]);
@@ -54,7 +55,7 @@ export default function Run({ me }) {
     const onKey = (event) => {
       if (event.target.closest("input, textarea, select, dialog") || event.metaKey || event.ctrlKey || event.altKey) return;
       if (event.key === "Escape" && at != null) seek(null);
-      else if (event.key === "t") setTable((is) => !is);
+      else if (event.key === "t") setTable(!isTable);
       else if (event.key === "[") seek(Math.max(1, (at ?? (nodes.data ? nodes.data.sequence : 1)) - 1));
       else if (event.key === "]" && at != null) seek(run && at + 1 >= run.checkpoints ? null : at + 1);
       else if ((event.key === "j" || event.key === "k") && list) {
@@ -103,14 +104,14 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       <span title=${moment(run.created_at)}>started ${since(run.created_at)}</span>
       <span>${run.ended_at ? `took ${span(run.seconds)}` : `${rough(run.seconds ?? (Date.now() - new Date(run.created_at)) / 1000)} old`}</span>
       <span>${many(run.checkpoints, "checkpoint")}</span>
-      ${run.is_driven && html`<span>driven by ${run.owner || "a live worker"}</span>`}
-      ${run.status === "running" && !run.is_driven && !run.paused_at && html`<span class="bad">no live worker drives it</span>`}
+      <${Taken} run=${run} />
       ${run.parent_run_id && html`<span>fork of <${Link} to=${runAt(run.parent_run_id, run.forked_at)}>${run.parent_run_id}${run.forked_at ? `@${run.forked_at}` : ""}<//> · <${Link} to=${`/compare?a=${encodeURIComponent(run.parent_run_id)}&b=${encodeURIComponent(run.run_id)}`}>compare<//></span>`}
+      <${Forks} run=${run} />
       ${budgets.map(([name, budget]) => html`<${Budget} name=${name} budget=${budget} />`)}
       ${run.needs_repair && html`<span class="bad">needs repair: ${run.needs_repair}</span>`}
       ${run.is_cancelling && html`<span class="waits">is being cancelled</span>`}
-      ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by ? ` by ${run.paused_by}` : ""}</span>`}
-      ${run.pinned != null && html`<span>pinned${run.pinned_by ? ` by ${run.pinned_by.by || run.pinned_by}` : ""}</span>`}
+      ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by ? ` by ${run.paused_by.by}${run.paused_by.comment ? ` “${run.paused_by.comment}”` : ""}` : ""}</span>`}
+      ${run.pinned != null && html`<span>pinned${run.pinned_by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}
     </div>
     ${open.length > 0 && html`<div class="waits-for">Waits for ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
@@ -118,8 +119,16 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
   </div>`;
 }
 
+/** Other runs that go on from this one. */
+function Forks({ run }) {
+  const told = useAsked((signal) => get(`/runs${query({ parent: run.run_id, limit: 4 })}`, signal), run.run_id, true);
+  const forks = told.data ? told.data.runs : [];
+  return forks.length > 0 && html`<span>forked as ${forks.slice(0, 3).map((one, k) => html`${k ? ", " : ""}<${Link} to=${runAt(one.run_id)}>${one.run_id}<//> · <${Link} to=${`/compare?a=${encodeURIComponent(run.run_id)}&b=${encodeURIComponent(one.run_id)}`}>compare<//>`)}${forks.length > 3 ? " and more" : ""}</span>`;
+}
+
 function who(wait) {
-  if (wait.voting && wait.voting.approvers && wait.voting.approvers.length) return `, ${wait.voting.approvers.join(", ")} may decide`;
+  if (wait.voting && wait.voting.left) return `, ${wait.voting.left.join(" or ")} may decide`;
+  if (wait.kind === "settle") return ", anyone with the role operator";
   return { timer: ", a clock", callback: ", another system", signal: `, signal ${wait.listens_for}`, event: `, event ${wait.listens_for}` }[wait.kind] || ", anyone with the role approver";
 }
 

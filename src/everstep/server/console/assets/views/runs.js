@@ -75,7 +75,7 @@ export default function Runs({ me }) {
     <${Problem} error=${found.error} />
     ${may(me, "operator") && rows.length > 0 && html`<div class="row acts">
       <label class="row"><input type="checkbox" checked=${isAll} onChange=${() => setPicked(isAll ? new Set() : new Set(rows.map((run) => run.run_id)))} /> all of this page</label>
-      <span class="quiet">${picked.size ? `${many(picked.size, "run")} selected:` : "all that the query asks for:"}</span>
+      <span class="quiet">${picked.size ? `${many(picked.size, "run")} selected:` : where || flow ? "all that the query asks for:" : "all runs:"}</span>
       <select aria-label="Act" onChange=${(event) => { if (event.target.value) setBulk(event.target.value); event.target.value = ""; }}>
         <option value="">do …</option>${ACTS.map((name) => html`<option value=${name}>${name}</option>`)}
       </select>
@@ -98,10 +98,12 @@ export default function Runs({ me }) {
       ${before && html`<button onClick=${() => ask({ before: null })}>Newest</button>`}
       ${found.data && found.data.next && html`<button onClick=${() => ask({ before: found.data.next })}>Older</button>`}
     </div>
-    ${bulk && html`<${Bulk} name=${bulk} where=${picked.size ? ids(picked) : [where, others].filter(Boolean).join(" and ")} close=${() => { setBulk(null); setPicked(new Set()); }} />`}
+    ${bulk && html`<${Bulk} name=${bulk} where=${picked.size ? ids(picked) : [where, others].filter(Boolean).join(" and ") || EVERY} close=${() => { setBulk(null); setPicked(new Set()); }} />`}
   </div>`;
 }
 
+/** An act takes a query: this one asks for every run. */
+const EVERY = `status in (${STATUSES.join(", ")})`;
 const ids = (picked) => `id in (${[...picked].map((id) => `'${id}'`).join(", ")})`;
 
 function About({ run }) {

@@ -5,9 +5,9 @@ import { Badge, html, Link, Problem, useAsked, useEffect } from "../html.js";
 import { onChange, sparse } from "../live.js";
 import { ask, here, runAt } from "../route.js";
 import { since } from "../words.js";
-import { Answer } from "./acts.js";
+import { Answer } from "./answering.js";
 
-const KINDS = ["approval", "question", "callback", "signal", "event", "timer"];
+const KINDS = ["approval", "choice", "text", "yes_no", "callback", "signal", "event", "timer", "settle"];
 
 export default function Waits({ me }) {
   const { query: asked } = here;
@@ -30,7 +30,7 @@ export default function Waits({ me }) {
     ${told.data && !rows.length && html`<p class="empty">Nothing ${status === "open" ? "waits" : "was settled"}${kind ? ` of this kind` : ""}.</p>`}
     <div class="cards">${rows.map((wait) => html`<article class="card" key=${wait.id}>
       <div class="row"><${Link} to=${runAt(wait.run_id, null, wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.run_id}</strong> · ${wait.node}<//><span class="push"></span><${Badge} status=${wait.status} /></div>
-      <div class="quiet">${wait.flow} · ${wait.kind} · ${wait.status === "open" ? `since ${since(wait.opened_at)}` : `${wait.settled_by} ${wait.settled_at ? since(wait.settled_at) : ""}${wait.act ? ` by ${wait.act.by}` : ""}`}</div>
+      <div class="quiet">${wait.flow} · ${wait.kind} · ${wait.status === "open" ? `since ${since(wait.opened_at)}` : `${wait.settled_by} ${wait.settled_at ? since(wait.settled_at) : ""}${wait.act ? ` by ${wait.act.by}${wait.act.comment ? ` “${wait.act.comment}”` : ""}` : ""}`}</div>
       ${wait.status === "open" && html`<${Answer} me=${me} wait=${wait} done=${told.reload} />`}</article>`)}</div>
     <div class="row">${after && html`<button onClick=${() => ask({ after: null })}>Oldest</button>`}${told.data && told.data.next && html`<button onClick=${() => ask({ after: told.data.next })}>Newer</button>`}</div></div>`;
 }
