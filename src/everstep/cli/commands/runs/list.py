@@ -73,7 +73,8 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
             click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
         return
     with open_host(store, create=False) as host:
-        found = host.runs(**asked)
+        said = {name: value for name, value in asked.items() if value not in (None, ())}
+        found = host.runs(**said)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
         left = [info.run_id for info in found if _is_due(info, waits)]
