@@ -111,7 +111,12 @@ class Console:
             stderr=subprocess.PIPE,
             text=True,
         )
-        until(self.answers)
+        until(self.answers, seconds=90)
+
+    @property
+    def process(self) -> subprocess.Popen[str] | None:
+        """The process that serves, while it does."""
+        return self._process
 
     def answers(self) -> bool:
         """Say whether it takes requests."""

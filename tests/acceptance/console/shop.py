@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from everstep import END, Budget, Context, Flow, Host, Retry, ifelse, node, wait
+from everstep import END, Breaker, Budget, Context, Flow, Host, Retry, ifelse, node, wait
 from everstep.testing import ManualClock
 
 WEEK = timedelta(days=6, hours=3)
@@ -239,7 +239,33 @@ async def say(text: str, ctx: Context) -> int:
 
 
 speech = Flow("speech", [say], durability="strong", streams=True)
-FLOWS = [orders, imports, count, paper, transfers, buying, charts, speech]
+
+
+@node(output="paid_back", retry=Retry(2, first="1s"))
+def pay_back(amount: int) -> str:
+    works(1)
+    raise ConnectionError("the bank does not answer")
+
+
+refunds = Flow(
+    "refunds", [pay_back], durability="strong", breakers=[Breaker("bank", failures=3, shared=True)]
+)
+
+
+@node(output="digest")
+def digest(text: str, ctx: Context) -> str:
+    works(4)
+    ctx.spend(usd="1.20")
+    return text[:5]
+
+
+@node(output="mailed")
+def mail(digest: str) -> str:
+    return f"mailed {digest}"
+
+
+digests = Flow("digests", [digest, mail], durability="strong", budgets=[Budget("usd", "1.00")])
+FLOWS = [refunds, digests, orders, imports, count, paper, transfers, buying, charts, speech]
 
 
 def png(width: int, height: int, shade: Any) -> bytes:
@@ -305,6 +331,8 @@ def _later(host: Host, clock: ManualClock) -> None:
         host.run(transfers, {"amount": 13}, run_id="transfer-1")
     host.resume("transfer-1", transfers)
     host.run(buying, {"part": "a lid"}, run_id="buy-1", by="ann")
+    host.run(refunds, {"amount": 5}, run_id="refund-1")
+    host.run(digests, {"text": "all of the news"}, run_id="digest-1")
     host.run(count, {"n": 3}, run_id="count-3")
     host.retention.pin("count-3", "for the audit", by="bob")
     clock.advance("20h")

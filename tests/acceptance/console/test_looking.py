@@ -11,7 +11,7 @@ from tests.acceptance.console.conftest import Tab
 
 def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
     page = tab.open()
-    expect(page.get_by_role("row")).to_have_count(21)
+    expect(page.get_by_role("row")).to_have_count(24)
     page.get_by_role("button", name=re.compile("failed")).click()
     expect(page).to_have_url(re.compile("status=failed"))
     expect(page.get_by_role("link", name="A17")).to_be_visible()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everstep import END, Flow, Host, ifelse, migrate, node, parallel, route
+from everstep import END, Context, Flow, Host, ifelse, migrate, node, parallel, route
 from everstep.graph.draw.picture import picture_of
 from everstep.results import RunEdges
 
@@ -59,6 +59,17 @@ def test_edges_of_a_loop_are_counted_by_round(host: Host) -> None:
     assert newest(told) == set(times(told))
     assert [(loop.node, loop.rounds, loop.began) for loop in told.loops] == [("write", 3, [2, 5, 8])]
     assert (told.sequence, told.left_out) == (11, 0)
+
+
+def test_an_edge_into_a_node_that_spends_is_taken(host: Host) -> None:
+    @node(output="verdict")
+    def costly(draft: str, ctx: Context) -> str:
+        ctx.spend(usd="0.50")
+        return draft + "!"
+
+    flow = Flow("spending", [write, costly], durability="strong")
+    host.run(flow, {"topic": "abc"}, run_id="A1")
+    assert times(host.debug.edges("A1")) == {("@inputs", "write"): 1, ("write", "costly"): 1}
 
 
 def test_what_the_newest_round_has_not_come_to_is_of_an_older_one(host: Host) -> None:

@@ -100,6 +100,8 @@ class EdgeFold:
         self._began: dict[str, list[int]] = {}
         self._seen: set[tuple[str, int]] = set()
         """Visits that have begun."""
+        self._read: set[tuple[str, int]] = set()
+        """Those of which it is known what they read: that may be noted after their beginning."""
         self._writers: dict[tuple[str, int], str] = {}
         """By whole name and version of a value, the path of the step that wrote it."""
 
@@ -115,6 +117,7 @@ class EdgeFold:
                 self._rounds[level.name(i)] = node.visits
             if node.status is not None and node.status not in ENDED:
                 self._seen.add((path, node.visits))
+                self._read.add((path, node.visits))
         for level, i, node in visited:
             if i in level.firsts:
                 self._note(level, None, i, node.visits)
@@ -150,19 +153,24 @@ class EdgeFold:
         if level is not None:
             if (path, step.visit) not in self._seen:
                 self._seen.add((path, step.visit))
-                self._begin_visit(level, i, step, sequence)
+                self._begin_visit(level, i, sequence)
+            if step.reads and (path, step.visit) not in self._read:
+                self._read.add((path, step.visit))
+                self._note_reads(level, i, step)
             if step.status in (Status.COMPLETED, Status.FAILED):
                 self._end_visit(level, i, step)
         for write in step.writes:
             self._writers[step.whole_name(write.name), write.version] = path
 
-    def _begin_visit(self, level: _Level, i: int, step: StepRecord, sequence: int) -> None:
+    def _begin_visit(self, level: _Level, i: int, sequence: int) -> None:
         if i in level.bodies:
             head = level.name(i)
             self._rounds[head] = self._rounds.get(head, 0) + 1
             self._began.setdefault(head, []).append(sequence)
         if i in level.firsts:
             self._note(level, None, i)
+
+    def _note_reads(self, level: _Level, i: int, step: StepRecord) -> None:
         sources: dict[int, None] = {}
         for name, version in step.reads.items():
             writer = self._writers.get((step.whole_name(name), version))

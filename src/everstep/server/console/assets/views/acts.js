@@ -33,7 +33,7 @@ function actsOf(run, at) {
 /** The one thing that is most likely wanted. */
 export function FirstAct({ me, run, open, pick, reload }) {
   const [asked, setAsked] = useState(null);
-  const wait = run.status === "halted" && open.find((one) => canAnswer(me, one));
+  const wait = run.status === "halted" && !run.paused_at && open.find((one) => canAnswer(me, one));
   if (wait) return html`<button class="main" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}>${wait.kind === "settle" ? "Settle" : "Answer"} ${wait.node}</button>`;
   const names = [...REOPENS, "unpause"];
   const first = actsOf(run).find((one) => names.includes(one.name) && may(me, "operator"));
@@ -89,7 +89,7 @@ export function Explained({ run }) {
   if (!told.data && !told.error) return html`<p class="quiet">Asking a worker what it would do …</p>`;
   const it = told.data;
   const again = it ? [...it.starts, ...it.pending].map((one) => ({ node: one.path, said: `${one.attempt > 1 ? `attempt ${one.attempt}` : ""}${one.may_repeat ? " may repeat what it did to the world" : ""}` }))
-    : nodes.data ? nodes.data.nodes.filter((one) => one.is_pending).map((one) => ({ node: one.node, said: "" })) : [];
+    : nodes.data ? nodes.data.nodes.filter((one) => one.is_pending && one.status !== "halted").map((one) => ({ node: one.node, said: "" })) : [];
   const kept = it ? it.recorded.length : nodes.data ? nodes.data.nodes.filter((one) => one.status === "completed").length : 0;
   return html`<div class="note"><strong>It would begin with</strong><ul>${again.map((one) => html`<li>${one.node} <span class="quiet">${one.said}</span></li>`)}</ul>
     <p>${many(kept, "node")} that finished ${kept === 1 ? "is" : "are"} not done again.</p>

@@ -1,7 +1,7 @@
 // The declared graph with what the run did in it. Where nodes stand depends on the flow alone, so nothing moves.
 
 import { at as path, get, query } from "../api.js";
-import { html, Problem, useAsked, useMemo, useRef, useState } from "../html.js";
+import { html, Problem, useAsked, useEffect, useMemo, useRef, useState } from "../html.js";
 import { here } from "../route.js";
 import { span } from "../words.js";
 import { addressOf, plain } from "../addresses.js";
@@ -18,8 +18,16 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
   const edges = useAsked((signal) => get(path`/runs/${id}/edges` + query({ at }), signal), `${place}:${version}`, true);
   const byPath = useMemo(() => new Map((nodes || []).map((one) => [one.node, one])), [nodes]);
   const taken = useMemo(() => new Map((edges.data ? edges.data.edges : []).map((one) => [`${one.source}\n${one.target}`, one])), [edges.data]);
-  const [zoom, setZoom] = useState(1);
+  const [zoom, setZoom] = useState(null);
+  const pane = useRef();
   const rounds = useRef({});
+  useEffect(() => {
+    if (drawing.data && zoom === null && pane.current) {
+      const { width, height } = frameOf(drawing.data, 1);
+      const box = pane.current.parentElement;
+      setZoom(Math.max(0.6, Math.min(1, (box.clientWidth - 4) / width, (Math.max(300, box.clientHeight) - 44) / height)));
+    }
+  }, [Boolean(drawing.data)]);
   if (!drawing.data) return html`<${Problem} error=${drawing.error} retry=${drawing.reload} />${!drawing.error && html`<p class="quiet pad">Drawing …</p>`}`;
   const it = drawing.data;
   // At a checkpoint only rounds until there are told: those that were seen before stay.
@@ -31,7 +39,7 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
     setOpened(node.is_folded ? [...shown, node.path] : shown.filter((one) => one !== node.path));
   };
   return html`
-    <div class="pane-tools">
+    <div class="pane-tools" ref=${pane}>
       <button onClick=${() => setZoom((n) => Math.min(3, n * 1.25))} aria-label="Larger">+</button>
       <button onClick=${() => setZoom((n) => Math.max(0.2, n / 1.25))} aria-label="Smaller">−</button>
       ${toTable && html`<button onClick=${toTable}>Table (t)</button>`}
@@ -41,7 +49,7 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
       ${it.is_cut && picked && picked !== it.centre && html`<button onClick=${() => setAround(picked)}>Show those near ${picked}</button>`}
     </div>
     <${Problem} error=${edges.error && edges.error.status !== 404 ? edges.error : null} />
-    <svg role="group" aria-label=${`Graph of flow ${it.flow}`} ...${frameOf(it, zoom)}>
+    <svg role="group" aria-label=${`Graph of flow ${it.flow}`} data-sequence=${edges.data && edges.data.sequence} ...${frameOf(it, zoom || 1)}>
       <${Tip} />
       ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" />
         <text class="small node" x=${group.x + 8} y=${group.y + 13} tabindex="0" role="button" onClick=${() => setOpened(it.groups.map((one) => one.path).filter((one) => one !== group.path))}>▾ ${group.path}</text></g>`)}

@@ -75,7 +75,7 @@ export default function Run({ me }) {
   return html`
     <${Head} me=${me} run=${run} at=${at} open=${open} list=${list} seek=${seek} pick=${pick} reload=${reload} />
     <${Problem} error=${nodes.error} />
-    <div class="panes">
+    <div class="panes" data-sequence=${nodes.data && nodes.data.sequence}>
       <section class="pane graph" aria-label="Graph">${isTable || (nodes.error && !list)
     ? html`<${Table} id=${id} place=${place} step=${step} pick=${pick} version=${version} close=${() => setTable(false)} />`
     : html`<${Graph} id=${id} at=${at} nodes=${list} step=${step} pick=${pick} seek=${seek} version=${version} toTable=${() => setTable(true)} />`}
@@ -107,11 +107,12 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       <${Taken} run=${run} />
       ${run.parent_run_id && html`<span>fork of <${Link} to=${runAt(run.parent_run_id, run.forked_at)}>${run.parent_run_id}${run.forked_at ? `@${run.forked_at}` : ""}<//> · <${Link} to=${`/compare?a=${encodeURIComponent(run.parent_run_id)}&b=${encodeURIComponent(run.run_id)}`}>compare<//></span>`}
       <${Forks} run=${run} />
+      <${Before} run=${run} />
       ${budgets.map(([name, budget]) => html`<${Budget} name=${name} budget=${budget} />`)}
       ${run.needs_repair && html`<span class="bad">needs repair: ${run.needs_repair}</span>`}
       ${run.is_cancelling && html`<span class="waits">is being cancelled</span>`}
-      ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by ? ` by ${run.paused_by.by}${run.paused_by.comment ? ` “${run.paused_by.comment}”` : ""}` : ""}</span>`}
-      ${run.pinned != null && html`<span>pinned${run.pinned_by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
+      ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by && run.paused_by.by ? ` by ${run.paused_by.by}${run.paused_by.comment ? ` “${run.paused_by.comment}”` : ""}` : ""}</span>`}
+      ${run.pinned != null && html`<span>pinned${run.pinned_by && run.pinned_by.by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}
     </div>
     ${open.length > 0 && html`<div class="waits-for">Waits for ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
@@ -124,6 +125,13 @@ function Forks({ run }) {
   const told = useAsked((signal) => get(`/runs${query({ parent: run.run_id, limit: 4 })}`, signal), run.run_id, true);
   const forks = told.data ? told.data.runs : [];
   return forks.length > 0 && html`<span>forked as ${forks.slice(0, 3).map((one, k) => html`${k ? ", " : ""}<${Link} to=${runAt(one.run_id)}>${one.run_id}<//> · <${Link} to=${`/compare?a=${encodeURIComponent(run.run_id)}&b=${encodeURIComponent(one.run_id)}`}>compare<//>`)}${forks.length > 3 ? " and more" : ""}</span>`;
+}
+
+/** The newest run of the flow before this one, to compare it with. */
+function Before({ run }) {
+  const told = useAsked((signal) => get(`/runs${query({ flow: run.flow, before: run.run_id, limit: 1 })}`, signal), run.run_id, true);
+  const one = told.data && told.data.runs[0];
+  return one && one.run_id !== run.parent_run_id ? html`<span>the run before: <${Link} to=${runAt(one.run_id)}>${one.run_id}<//> · <${Link} to=${`/compare?a=${encodeURIComponent(one.run_id)}&b=${encodeURIComponent(run.run_id)}`}>compare<//></span>` : null;
 }
 
 function who(wait) {

@@ -79,6 +79,7 @@ export default function Runs({ me }) {
       <select aria-label="Act" onChange=${(event) => { if (event.target.value) setBulk(event.target.value); event.target.value = ""; }}>
         <option value="">do …</option>${ACTS.map((name) => html`<option value=${name}>${name}</option>`)}
       </select>
+      ${picked.size === 2 && html`<button onClick=${() => go(`/compare${query(Object.fromEntries([...picked].reverse().map((id, k) => ["ab"[k], id])))}`)}>Compare them</button>`}
     </div>`}
     <div class=${`scroll ${found.isLoading && found.data ? "stale" : ""}`}>
     <table class="runs">
