@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from math import inf, nextafter
 from pathlib import Path
 from types import SimpleNamespace
@@ -486,6 +487,41 @@ def test_who_waits_for_a_time_just_ahead_waits_no_longer_than_that(monkeypatch: 
         return count
 
     simulate(Flow("waits", [wait_on]), {"count": 100}, doubles=ITSELF, schedules=0)
+
+
+def test_a_lock_is_handed_on_past_a_thread_that_something_else_has_woken() -> None:
+    got: list[str] = []
+
+    def program(here: Here) -> None:
+        system = here.process.system
+        lock, rings, alarm = system.lock(), system.event(), system.event()
+
+        def hold() -> None:
+            with lock:
+                here.sleep(3)
+
+        def ring(who: str) -> None:
+            rings.wait(0.5)  # in vain: it is set while this thread waits for the lock
+            with lock:
+                got.append(who)
+
+        def take(who: str) -> None:
+            alarm.wait(2)
+            with lock:
+                got.append(who)
+
+        threads = [system.spawn(hold, "hold"), system.spawn(partial(ring, "rung"), "rung")]
+        threads.append(system.spawn(partial(take, "last"), "last"))
+        here.sleep(1)
+        rings.set()
+        for thread in threads:
+            thread.join()
+
+    world = World()
+    world.start("app", program)
+    world.run()
+    assert got == ["rung", "last"]
+    assert not world.troubles
 
 
 def test_an_interrupt_is_an_interrupt() -> None:

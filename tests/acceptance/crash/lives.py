@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -60,6 +61,8 @@ LONG_LIFE = 24
 """A life with more points than this is by default not killed at each of them."""
 if IS_SOAK:
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **MORE_STEPS, **EXAMPLES}
+BY_NAME = {**SCENARIOS, **MORE_STEPS, **EXAMPLES}
+"""Those that may be asked for, too."""
 MOST_PLACES = 25
 FILES = "file:"
 """In place of a server: a folder in each place."""
@@ -97,7 +100,7 @@ def part_of(folder: Path) -> str:
 def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Facts:
     """Run or resume the scenario in this process and tell how it ended."""
     flush.MAX_LAG = timedelta(hours=1)  # a machine that is slow for a second writes no more than another
-    scenario = SCENARIOS.get(name) or EXAMPLES[name]
+    scenario = BY_NAME[name]
     flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life, folder=folder))
     clock = Hurry(folder)
     line = Line(folder)
@@ -329,6 +332,14 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     return cases
 
 
+def at_some(name: str, folder: Path, seed: str, count: int) -> list[list[Facts]]:
+    """Kill at a few of the points of the first life, those that follow from a seed."""
+    [whole] = lives("run", name, folder, None)
+    points = points_of(whole)
+    drawn = Random(f"{seed} {name}").sample(points, min(count, len(points)))
+    return [[whole], *killed_at(drawn, name, folder)]
+
+
 def at_nodes(name: str, folder: Path) -> list[list[Facts]]:
     """Kill at the beginning of every node, one at a time."""
     [whole] = lives("run", name, folder, None)
@@ -386,6 +397,8 @@ if __name__ == "__main__":
             print(json.dumps([lives("run", name, Path(where), None)]))
         case ["nodes", name, where]:
             print(json.dumps(at_nodes(name, Path(where))))
+        case ["some", name, where, seed, count]:
+            print(json.dumps(at_some(name, Path(where), seed, int(count))))
         case ["replies", name, where]:
             print(json.dumps(lost_replies(name, Path(where))))
         case arguments:

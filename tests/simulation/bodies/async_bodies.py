@@ -41,7 +41,7 @@ class Body:
 
     async def choose(self, part: Part, what: object) -> None:
         """Note durably which way is gone."""
-        await self.ctx.step("chose", str, what, key=f"{part.number} {what}")
+        await self.ctx.step("chose", str, f"{what}", key=f"{part.number} {what}")
 
     async def _call(self, part: Part) -> str:
         def fail(what: str) -> str:

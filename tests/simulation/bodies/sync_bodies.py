@@ -20,6 +20,8 @@ class Body:
     def __init__(self, ctx: Context, wrong: list[str]) -> None:
         self.ctx = ctx
         self._calls = Calls(ctx, wrong)
+        self.threads = 0
+        """Of its own, that are under way."""
 
     def do(self, part: Part) -> Any:
         if part.parts:
@@ -38,7 +40,7 @@ class Body:
 
     def choose(self, part: Part, what: object) -> None:
         """Note durably which way is gone."""
-        self.ctx.step(f"chose{part.number}", str, what, key=f"{what}")
+        self.ctx.step(f"chose{part.number}", str, f"{what}", key=f"{what}")
 
     def _call(self, part: Part) -> str:
         def call(what: str) -> str:
@@ -57,6 +59,8 @@ class Body:
         return self._calls.own(part, helper(f"{part.number}"))
 
     def _chance(self, part: Part) -> None:
+        if self.threads:  # two that ask at once have no order that stays
+            return
         self.ctx.step(f"u{part.number}", list, self._calls.drawn())
 
     def _ask(self, part: Part) -> str:
@@ -112,8 +116,10 @@ def on_threads(body: Body, part: Part) -> Any:
     threads = [
         thread.owner.system.spawn(partial(work, inner), f"part-{inner.number}") for inner in part.parts
     ]
+    body.threads += len(threads)
     for one in threads:
         one.join()
+    body.threads -= len(threads)
     if raised:
         raise raised[0]
     body.choose(part, sorted(found.items()))

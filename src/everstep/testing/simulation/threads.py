@@ -47,6 +47,8 @@ class SimLock:
         while self._holder is not None:
             self._waiting.append(thread)
             self._hub.block()
+            if thread in self._waiting:  # woken by something else: it must not be taken for two
+                self._waiting.remove(thread)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,6 +123,8 @@ class SimEvent:
         while not self._is_set and (until is None or self._hub.now < until):
             self._sleepers.append(thread)
             self._hub.block(until)
+            if thread in self._sleepers:
+                self._sleepers.remove(thread)
         return self._is_set
 
 
@@ -144,6 +148,8 @@ class SimQueue(Generic[T]):
                 raise Dead
             self._sleepers.append(thread)
             self._hub.block()
+            if thread in self._sleepers:
+                self._sleepers.remove(thread)
         return self._items.popleft()
 
     def empty(self) -> bool:
