@@ -160,12 +160,12 @@ class Access:
         if found is None:
             raise Unauthorized("the time of this session is over.", fix="Log in again.")
         if found.holder in (ACTS, LOOKS):
-            return replace(ANYONE, by_cookie=True, looks_only=found.holder == LOOKS)
+            return replace(ANYONE, by_cookie=True, looks_only=found.holder == LOOKS, session=found)
         digest = found.holder.removeprefix(NAMED)
         entries = None if self.file is None else self.file.entries().tokens
         if entries is None or (named := entries.get(digest)) is None or named.has_expired(self._clock.now()):
             raise Unauthorized("the token of this session counts no more.", fix="Log in again.")
-        return replace(self._named(named, digest), by_cookie=True)
+        return replace(self._named(named, digest), by_cookie=True, session=found)
 
     def _named(self, found: Token, digest: str) -> Principal:
         return Principal(
@@ -239,6 +239,8 @@ class Access:
 
     def still_admits(self, principal: Principal) -> bool:
         """Say whether a principal that was let in has what it had: for answers that take long."""
+        if principal.session is not None and not self.sessions.goes_on(principal.session):
+            return False
         if principal.credential:
             assert self.file is not None
             found = self.file.entries().tokens.get(principal.credential)

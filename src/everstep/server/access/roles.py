@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from everstep.server.access.sessions import Session
+
 
 class Role(StrEnum):
     """What a caller may do; each may do what those before it may."""
@@ -76,6 +78,8 @@ class Principal:
     """True if a browser that has logged in sends it: then it must be our own page that acts."""
     looks_only: bool = False
     """True if it may see what its role says, and do nothing."""
+    session: Session | None = None
+    """What its cookie says, if it sent one."""
     credential: str = ""
     """By what the table of credentials knows it again: a digest, never the token."""
 

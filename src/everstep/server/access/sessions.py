@@ -31,18 +31,22 @@ class Session(NamedTuple):
     holder: str
     """`LOOKS`, `ACTS`, or `NAMED` and the digest of a token."""
     until: datetime
+    key: str = ""
+    """By what it is known again: a digest of the cookie."""
 
 
 class Sessions:
-    """Codes and cookies of one service. A cookie is signed, and nothing of it is kept here.
+    """Codes and cookies of one service. A cookie is signed, and nothing of it is kept here until it is ended.
 
-    With the same secret, cookies outlive a restart.
+    With the same secret, cookies outlive a restart, also those of browsers that have logged out.
     """
 
     def __init__(self, now: Callable[[], datetime], secret: bytes | None = None, *, place: str = "") -> None:
         self._now = now
         self._key = sha256(b"everstep console\0" + (secret or new_secret().encode())).digest()
         self._codes: dict[str, Session] = {}
+        self._ended: dict[str, datetime] = {}
+        """Cookies of browsers that have logged out, until their time is over anyway."""
         # Cookies do not know ports: two services of one machine would take each other's.
         self.cookie = f"everstep_{sha256(place.encode()).hexdigest()[:8]}"
         """The name of the cookie."""
@@ -65,7 +69,8 @@ class Sessions:
     def begin(self, holder: str) -> str:
         """Return a cookie for someone who has shown a credential."""
         until = int((self._now() + LASTS).timestamp())
-        said = f"{until}.{base64.urlsafe_b64encode(holder.encode()).decode().rstrip('=')}"
+        named = base64.urlsafe_b64encode(holder.encode()).decode().rstrip("=")
+        said = f"{until}.{named}.{new_secret()}"  # no two are alike: each browser logs out by itself
         return f"{said}.{self._signature(said)}"
 
     def read(self, cookie: str) -> Session | None:
@@ -73,10 +78,24 @@ class Sessions:
         said, _, signature = cookie.rpartition(".")
         if not said or not hmac.compare_digest(signature.encode(), self._signature(said).encode()):
             return None
-        until, _, holder = said.partition(".")
+        if said.count(".") != 2:
+            return None  # one that an earlier release gave out
+        until, holder, _ = said.split(".")
         when = datetime.fromtimestamp(int(until), self._now().tzinfo)
         padded = holder + "=" * (-len(holder) % 4)
-        return Session(base64.urlsafe_b64decode(padded).decode(), when) if when > self._now() else None
+        found = Session(base64.urlsafe_b64decode(padded).decode(), when, _digest(cookie))
+        return found if self.goes_on(found) else None
+
+    def end(self, cookie: str) -> None:
+        """Let a cookie count no more."""
+        found, now = self.read(cookie), self._now()
+        if found is not None:
+            self._ended = {key: until for key, until in self._ended.items() if until > now}
+            self._ended[found.key] = found.until
+
+    def goes_on(self, session: Session) -> bool:
+        """Say whether the time of a session is not over, and its browser has not logged out."""
+        return session.until > self._now() and session.key not in self._ended
 
     def _signature(self, said: str) -> str:
         return hmac.new(self._key, said.encode(), sha256).hexdigest()

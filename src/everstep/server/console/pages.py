@@ -99,8 +99,11 @@ async def log_in(service: Service, request: Request) -> Response:
 async def log_out(service: Service, request: Request) -> Response:
     """Let a browser forget who it is."""
     _check_own_form(service, request)
+    sessions = service.access.sessions
+    if (cookie := request.cookies.get(sessions.cookie)) is not None:
+        sessions.end(cookie)
     response = RedirectResponse(f"{prefix_of(service)}/ui/login", 303, HEADERS)
-    response.delete_cookie(service.access.sessions.cookie, path=prefix_of(service) or "/")
+    response.delete_cookie(sessions.cookie, path=prefix_of(service) or "/")
     return response
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from everstep.server.access.admission import Claims
 from everstep.server.access.sessions import ACTS, CODE_LASTS, LASTS, LOOKS, NAMED, Sessions
 from everstep.server.access.token_file import digest_of
+from everstep.server.api.events import _stream
 from everstep.testing import ManualClock
-from tests.integration.server.serving import TOKEN, Serving, code_of, plain, served, serving
+from tests.integration.server.serving import TOKEN, Serving, ask_text, code_of, plain, served, serving
 
 ACT = {"Everstep-Console": "1"}
 OWN = {**ACT, "Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
@@ -150,6 +153,40 @@ def test_a_session_of_a_named_token_has_its_role_and_ends_with_it(tmp_path: Path
     asyncio.run(main())
 
 
+@served()
+async def test_a_cookie_counts_no_more_once_its_browser_has_logged_out(s: Serving) -> None:
+    first, second = await logged_in(s), await logged_in(s)
+    sessions = s.app.service.access.sessions
+    async with open_until_done(first), open_until_done(second):
+        kept = first.cookies[sessions.cookie]
+        assert (await first.post("/ui/logout", headers={"Origin": "http://localhost"})).status_code == 303
+        first.cookies.set(sessions.cookie, kept)
+        assert code_of(await first.get("/me")) == (401, "request.unauthorized")
+        assert (await second.get("/me")).status_code == 200  # it logged in at the same second
+
+
+@pytest.mark.parametrize("how", ["logs out", "its time is over"])
+@pytest.mark.parametrize("holder", [LOOKS, ACTS])
+def test_a_stream_ends_with_the_session_that_opened_it(how: str, holder: str) -> None:
+    async def main() -> None:
+        async with serving() as s:
+            access = s.app.service.access
+            cookie = access.sessions.begin(holder)
+            claims = Claims(authorization=[], users=lambda _: [], peer=None)
+            caller = access.admit(replace(claims, cookies={access.sessions.cookie: cookie}))
+            waiting = await s.halted(ask_text)
+            source = _stream(s.app.service, s.host.follow(waiting.run_id), caller)
+            seen = [await anext(source) for _ in range(4)]
+            assert b"run_started" in b"".join(seen)
+            if how == "logs out":
+                access.sessions.end(cookie)
+            else:
+                s.clock.advance(LASTS + timedelta(seconds=1))
+            assert [chunk async for chunk in source] == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("flaw", ["cut", "longer", "another holder", "another key", "later"])
 def test_a_cookie_that_was_altered_is_none(flaw: str) -> None:
     clock = ManualClock()
@@ -157,13 +194,13 @@ def test_a_cookie_that_was_altered_is_none(flaw: str) -> None:
     cookie = ours.begin(LOOKS)
     found = ours.read(cookie)
     assert found is not None and found.holder == LOOKS
-    until, _, signature = cookie.split(".")
+    until, _, nonce, signature = cookie.split(".")
     forged = {
         "cut": cookie[:-1],
         "longer": cookie + "0",
-        "another holder": f"{until}.{ours.begin(ACTS).split('.')[1]}.{signature}",
+        "another holder": f"{until}.{ours.begin(ACTS).split('.')[1]}.{nonce}.{signature}",
         "another key": Sessions(clock.now, b"other").begin(ACTS),
-        "later": f"{int(until) + 1}.{cookie.split('.')[1]}.{signature}",
+        "later": f"{int(until) + 1}.{cookie.split('.')[1]}.{nonce}.{signature}",
     }[flaw]
     assert ours.read(forged) is None
 
