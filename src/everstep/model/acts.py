@@ -17,8 +17,15 @@ LONGEST_COMMENT = 4000
 """Characters of a comment."""
 _LINES = "\n\t"
 """The control characters that a comment may hold."""
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What makes a terminal show text in another order than it stands in."""
+UNSEEN: Final = (
+    r"\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb" + "\U000e0000-\U000e0fff"
+)
+"""What is not seen in a text, or has others shown in another order than they stand in: ranges, as a regular
+expression has them. Joiners and variants of signs, which words and emoji need, are not among them."""
+UNSEEN_IN_NAMES: Final = UNSEEN + (
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
+)
+"""Besides these what makes two names of one, to the eye."""
 
 
 _TOKEN = r"(et_(?=[A-Za-z0-9_-]{16})|everstep_(?=[A-Za-z0-9_-]{24}))[A-Za-z0-9_-]+"
@@ -108,7 +115,8 @@ def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> A
     """Return who does something and why, checked; none if neither is said."""
     if by is None and comment is None:
         return None
-    name, why = _checked("by", by, LONGEST_NAME, ""), _checked("comment", comment, LONGEST_COMMENT, _LINES)
+    name = _checked("by", by, LONGEST_NAME, UNSEEN_IN_NAMES)
+    why = _checked("comment", comment, LONGEST_COMMENT, UNSEEN, _LINES)
     if name and likeness(name) in _UNNAMED:
         raise BadRequest(f"`by` is {name!r}, which stands for who has no name.", fix="Say who you are.")
     if isinstance(by, Verified):
@@ -124,7 +132,7 @@ def likeness(name: str) -> str:
     return unicodedata.normalize("NFKC", " ".join(seen.split()))
 
 
-def _checked(what: str, text: str | None, longest: int, besides: str) -> str:
+def _checked(what: str, text: str | None, longest: int, unseen: str, besides: str = "") -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
@@ -135,9 +143,12 @@ def _checked(what: str, text: str | None, longest: int, besides: str) -> str:
             f"`{what}` has {len(text):,} characters; at most {longest:,} are kept.", fix="Shorten it."
         )
     for sign in text:
-        is_control = sign in _TURNING or unicodedata.category(sign) in ("Cc", "Cs")
-        if is_control and sign not in besides:
+        if unicodedata.category(sign) in ("Cc", "Cs") and sign not in besides:
             raise BadRequest(f"`{what}` holds {sign!a}, a control character.", fix="Leave it out.")
+    if not text.isascii() and (found := re.search(f"[{unseen}]", text)) is not None:
+        raise BadRequest(
+            f"`{what}` holds {found[0]!a}, which is not seen or turns others around.", fix="Leave it out."
+        )
     return text
 
 

@@ -18,7 +18,7 @@ from everstep.client.looking.drawing import FlowDrawing
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
 from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
 from everstep.graph.labels import LABEL_NAME
-from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
+from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, UNSEEN, UNSEEN_IN_NAMES
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_QUERY, LONGEST_TEXT, PRIORITIES, SPEEDS, Count, Instant, Value
@@ -355,9 +355,8 @@ class Readiness(Struct, frozen=True, kw_only=True):
     `tokens.stale` if its file of tokens cannot be used as it is now, and counts as it was before."""
 
 
-_TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
-_NAME = f"^[^\\u0000-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_NAME}}}$"
-_COMMENT = f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_COMMENT}}}$"
+_NAME = f"^[^\\u0000-\\u001f\\u007f-\\u009f{UNSEEN_IN_NAMES}]{{0,{LONGEST_NAME}}}$"
+_COMMENT = f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{UNSEEN}]{{0,{LONGEST_COMMENT}}}$"
 
 _GROUP = f"^[^\\u0000]{{1,{LONGEST_TEXT}}}$"
 

@@ -220,6 +220,16 @@ def test_who_imported_a_run_stands_in_the_log(host: Host, tmp_path: Any) -> None
         {"by": "\x1b[31mada"},
         {"comment": "\x1b]0;title\x07"},
         {"by": "\u202eada"},
+        {"by": "a\u200bda"},
+        {"by": "a\u200dda"},
+        {"by": "ada\u3164"},
+        {"by": "ada\ufe0f"},
+        {"by": "ad\u00ada"},
+        {"by": "ada\U000e0061"},
+        {"comment": "fine\u2028by me"},
+        {"comment": "\u202dfine"},
+        {"comment": "\u200ffine"},
+        {"comment": "fine\U000e0041\U000e0042"},
         {"by": 7},
     ],
 )
@@ -230,6 +240,16 @@ def test_names_and_comments_that_are_too_long_or_would_move_a_terminal_are_refus
     with pytest.raises(BadRequest):
         host.answer(asked.id, "north", **given)
     assert host.wait(asked.id).status == "open"
+
+
+def test_names_and_comments_are_kept_as_they_are_written(host: Host) -> None:
+    [asked] = host.run(ASKING, run_id="r").waits
+    comment = (
+        "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 \U0001f469\u200d\U0001f4bb \u2764\ufe0f\n\tf\u00fcr dich"
+    )
+    host.answer(asked.id, "north", by="Zo\u00eb \u738b", comment=comment)
+    act = host.wait(asked.id).act
+    assert act is not None and (act.by, act.comment) == ("Zo\u00eb \u738b", comment)
 
 
 def besides_audit(folder: Path) -> str:

@@ -13,7 +13,7 @@ from everstep.graph.author.node import Node, Param
 from everstep.graph.author.wait_options import ARGUMENTS, NO_DEFAULT, Wait, is_unsaid
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.acts import LONGEST_NAME as LONGEST_BY
-from everstep.model.acts import likeness
+from everstep.model.acts import act_of, likeness
 from everstep.model.durations import Span, is_span
 from everstep.model.enums import Determinism, Effects
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
@@ -356,6 +356,7 @@ def check_voters(name: str, approvers: Any, quorum: object, not_by_starter: obje
             raise BadRequest(f"{name!r}: an approver is {one!r:.60}.", fix=fix)
         if likeness(one) in map(likeness, approvers[:k]):
             raise BadRequest(f"{name!r}: the approver {one!r:.60} is there twice.", fix="Name each once.")
+        act_of(one, None)  # what is no name cannot vote
     if quorum > len(approvers):
         raise BadRequest(
             f"{name!r}: {quorum} must approve, and there are {len(approvers)} who may.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from everstep.errors import BadRequest, EverstepError, Forbidden, Unauthorized
-from everstep.model.acts import without_tokens
+from everstep.model.acts import likeness, without_tokens
 from everstep.server.access.proxy import ProxyUsers, user_named
 from everstep.server.access.roles import ANYONE, Principal
 from everstep.server.access.sessions import ACTS, LOOKS, NAMED, Sessions
@@ -192,6 +192,13 @@ class Access:
             flows = None if named.flows is None else frozenset(named.flows)
             tags = None if named.tags is None else frozenset(named.tags)
             return Principal(name=name, role=named.role, flows=flows, tags=tags, by_proxy=True)
+        written = None if self.file is None else self.file.entries().alike.get(likeness(name))
+        if written is not None:
+            # With the role of all it would be free of what the file keeps from it.
+            raise Forbidden(
+                f"this user is spelt otherwise than in the file of tokens: {written!r}.",
+                fix="Let the proxy send names as the file has them, or change the file.",
+            )
         if users.role is None:
             raise Forbidden(
                 "this user has no role here.", fix="Name it in the file of tokens, or serve with --user-role."

@@ -18,7 +18,7 @@ import msgspec
 
 from everstep.errors import BadRequest
 from everstep.graph.labels import tag as tag_of
-from everstep.model.acts import act_of
+from everstep.model.acts import act_of, likeness
 from everstep.model.shapes import understood
 from everstep.server.access.roles import Role
 
@@ -86,6 +86,8 @@ class Entries:
     tokens: Mapping[str, Token] = field(default_factory=dict)
     """By digest."""
     users: Mapping[str, User] = field(default_factory=dict)
+    alike: Mapping[str, str] = field(default_factory=dict)
+    """The users by what their names have in common with those that people take for the same."""
 
 
 def digest_of(token: str) -> str:
@@ -112,11 +114,15 @@ def read_entries(text: bytes, where: str) -> Entries:
             if token.digest in tokens:
                 raise _wrong(where, f"{name!r} has a hash that is there twice", "Leave one of them out.")
             tokens[token.digest] = token
+    alike: dict[str, str] = {}
     for name, user in file.users.items():
         _check_entry(where, name, user)
+        other = alike.setdefault(likeness(name), name)
+        if other != name:
+            raise _wrong(where, f"{other!r} and {name!r} are one name to the eye", "Leave one of them out.")
     if not tokens and not file.users:
         raise _wrong(where, "it names no token and no user", _HOW)
-    return Entries(tokens=tokens, users=file.users)
+    return Entries(tokens=tokens, users=file.users, alike=alike)
 
 
 _SHAPE = (

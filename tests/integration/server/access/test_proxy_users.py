@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from everstep.cli.main import cli
 from everstep.errors import BadRequest, Unauthorized
 from everstep.server.access.admission import Access, Claims
 from everstep.server.access.proxy import proxy_users
+from everstep.server.access.roles import Role
 from everstep.server.access.token_file import digest_of, read_entries
 from everstep.testing import ManualClock
 from tests.integration.server.access.named_callers import entry, named, token_of
@@ -66,6 +68,27 @@ def test_a_user_has_the_role_of_the_file_or_that_of_all_and_does_things_by_name(
             assert (act.by, act.how) == ("ann", "authenticated")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("spelled", ["Ann", "ANN", "\uff41nn"])
+def test_a_user_who_is_spelt_otherwise_than_in_the_file_gets_no_other_role(
+    tmp_path: Path, spelled: str
+) -> None:
+    async def run() -> None:
+        users = replace(USERS, role=Role.ADMIN)
+        async with named(tmp_path, FILE, users=users) as s, calling_from(s, "10.0.0.1") as client:
+            for name, status in (("ann", 200), ("bob", 200), (spelled, 403)):
+                response = await client.get("/me", headers=[(b"X-Forwarded-User", name.encode())])
+                assert response.status_code == status, name
+            assert "'ann'" in response.json()["message"]
+
+    asyncio.run(run())
+
+
+def test_a_file_with_two_users_that_are_one_to_the_eye_is_refused() -> None:
+    text = b'[users.ann]\nrole = "viewer"\n[users.Ann]\nrole = "admin"\n'
+    with pytest.raises(BadRequest, match="'ann' and 'Ann' are one name to the eye"):
+        read_entries(text, "tokens.toml")
 
 
 @pytest.mark.parametrize(
