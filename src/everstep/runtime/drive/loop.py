@@ -451,7 +451,7 @@ class Drive:
         except ValueOutOfReach:
             scope.running.discard(i)
             raise
-        if self._journal.meter is not None and not scope.is_hidden:
+        if self._journal.meter is not None:
             self._journal.meter.step_began(scope.path_of(i))
         if error is not None:
             call = self._preparer.failed_call(scope, i, error)
@@ -598,7 +598,7 @@ class Drive:
             call.around = self._around.of(call)
         if self._teller.is_heard:
             self._teller.step_started(call)
-        if self._journal.meter is not None and not call.scope.is_hidden:
+        if self._journal.meter is not None:
             self._journal.meter.step_began(call.path)
 
     def _run_call(self, call: Call) -> Pending:

@@ -70,6 +70,8 @@ class Inner:
         """Record a step, unless it is inside an atomic flow, of which nothing is kept."""
         if scope.is_hidden:
             self._journal.pass_by(step, drafts)
+            if self._journal.meter is not None:
+                self._journal.meter.passed(step)
         else:
             self._journal.add(step, drafts)
         if self._teller.is_heard:
@@ -137,6 +139,8 @@ class Inner:
                 if item is None:
                     self.fans.pop(visit, None)
                     break
+                if self._journal.meter is not None and not scope.plan.children[i].is_leaf:
+                    self._journal.meter.step_began(scope.path_of(i))  # that of a node's item is its call
                 self._enter(scope, i, item)
 
     def _parked(self, visit: OpenedVisit) -> int:

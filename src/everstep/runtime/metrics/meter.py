@@ -1,7 +1,8 @@
 """Counts what a host does: what its runs have put, what its workers claim, what its store takes.
 
 A step is counted when it is durable, from its record; that it has begun is the only thing counted before. So
-what is counted here and what a chain says agree, but for steps that a crash undid.
+what is counted here and what a chain says agree, but for steps that a crash undid. Steps inside atomic flows,
+which have no records, are counted when they end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from everstep.model.address import plain_of
 from everstep.model.commits import RunRow
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import Lease, WorkerRow
-from everstep.model.records import RESULT, CheckpointRecord
+from everstep.model.records import RESULT, CheckpointRecord, StepRecord
 from everstep.ports.system import Lock, System
 from everstep.runtime.metrics.histogram import Histogram
 
@@ -93,22 +94,28 @@ class FlowMeter:
         with self._lock:
             paths = self._paths
             for step in record.steps:
-                if step.status is _RUNNING:
-                    continue
-                found = paths.get(step.path) or self._of(step.path)
-                if found is None:
-                    continue
-                if step.status is _COMPLETED:
-                    found.completed += 1
-                else:
-                    found.other_ends[step.status] += 1
-                began, ended = step.started_at, step.ended_at
-                if began is not None and ended is not None and step.wait is None:
-                    found.observe((ended - began).total_seconds())
+                if step.status is not _RUNNING:
+                    self._ended(paths.get(step.path) or self._of(step.path), step)
             if record.trigger is Trigger.ADMISSION:
                 self.began += 1
             elif status is not None and record.trigger is not Trigger.TRIM:
                 self._changed(status)
+
+    def passed(self, step: StepRecord) -> None:
+        """Count an attempt inside an atomic flow: it has ended, and no record will say so."""
+        with self._lock:
+            self._ended(self._paths.get(step.path) or self._of(step.path), step)
+
+    def _ended(self, found: NodeMeter | None, step: StepRecord) -> None:
+        if found is None:
+            return
+        if step.status is _COMPLETED:
+            found.completed += 1
+        else:
+            found.other_ends[step.status] += 1
+        began, ended = step.started_at, step.ended_at
+        if began is not None and ended is not None and step.wait is None:
+            found.observe((ended - began).total_seconds())
 
     def _changed(self, status: Status) -> None:
         if status is Status.HALTED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from everstep import Flow, Host, node
+from everstep import Flow, Host, Retry, node
 from everstep.runtime.metrics import meter
 from everstep.runtime.metrics.exposition import Family, Sample, written
 from tests.integration.runtime.metrics.exposition_text import Read, read
@@ -39,6 +41,35 @@ def test_items_and_visits_are_no_labels() -> None:
     assert labels_of(told, "everstep_steps_ended_total", "node") == {"sizes", "inner", "inner/double"}
     ended = number(told, "everstep_steps_ended_total", node="inner/double", status="completed")
     assert ended == number(told, "everstep_steps_started_total", node="inner/double") == 40
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_steps_inside_an_atomic_flow_are_counted_like_any(durability: Any) -> None:
+    left = {"failures": 2}
+
+    @node(output="tried", retry=Retry(3, first=0))
+    def stumble(double: int) -> int:
+        if left["failures"]:
+            left["failures"] -= 1
+            raise ConnectionError("down")
+        return double
+
+    deep = Flow("deep", [stumble])
+    inner = Flow("inner", [double, deep.as_node()])
+    each = inner.as_node(durability=durability).map_over("size").with_inputs(size="sizes")
+    with Host("memory:", metrics=True) as host:
+        host.run(Flow("mapping", [sizes, each]))
+        told = read(host.fleet.metrics())
+    many = {"sizes": 1, "inner": 1 + 40, "inner/double": 40, "inner/deep": 40, "inner/deep/stumble": 42}
+    started = {
+        dict(labels)["node"]: value
+        for (_, labels), value in told["everstep_steps_started_total"].samples.items()
+    }
+    assert started == many
+    for name, times in many.items():
+        assert number(told, "everstep_steps_ended_total", node=name) == times
+    assert number(told, "everstep_steps_ended_total", node="inner/deep/stumble", status="retrying") == 2
+    assert number(told, "everstep_step_seconds", node="inner/double") == 40
 
 
 def test_what_begins_is_what_ends_where_nothing_fails() -> None:
