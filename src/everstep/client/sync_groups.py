@@ -905,17 +905,22 @@ class SyncStorageCalls:
         return self._lanes.call(lambda host: host.storage.rekey(run_id, dry_run=dry_run, on_run=on_run))
 
     def after_restore(
-        self, *, dry_run: bool = False, on_progress: Callable[[str], object] | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        again: bool = False,
+        on_progress: Callable[[str], object] | None = None,
     ) -> AfterRestore:
         """Make a store safe that was itself put back from a backup; call it before anything drives its runs.
 
         Every lease is void and every owner from before, also those that the backup does not know, is fenced.
         Tokens of open waits die, also those that were issued since; notifiers are told of another one. It
-        says which runs may repeat what they did since. It may be cut off and called again. With `dry_run`
-        nothing is written. `on_progress` is told in words how far it has come.
+        says which runs may repeat what they did since. It may be cut off and called again. Once it was done
+        and the store has been used since, it takes `again`: tokens that were told since would die. With
+        `dry_run` nothing is written. `on_progress` is told in words how far it has come.
         """
         return self._lanes.call(
-            lambda host: host.storage.after_restore(dry_run=dry_run, on_progress=on_progress)
+            lambda host: host.storage.after_restore(dry_run=dry_run, again=again, on_progress=on_progress)
         )
 
     @property

@@ -48,7 +48,9 @@ BY_NOTHING: Final = "(no token)"
 """What it calls the user of a machine whose service asks for no token."""
 BY_LINK: Final = "(link)"
 """What it calls who answers with the token of a wait."""
-_UNNAMED = (BY_SERVICE_TOKEN, BY_NOTHING, BY_LINK)
+BY_PROGRAM: Final = "(program)"
+"""What it calls a program that says no name, of the few acts that always have a row."""
+_UNNAMED = (BY_SERVICE_TOKEN, BY_NOTHING, BY_LINK, BY_PROGRAM)
 """No person can be called so."""
 
 

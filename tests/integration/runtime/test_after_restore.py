@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from everstep import AsyncHost, Flow, Host, node, wait
 from everstep.cli.commands.store.after_restore import after_restore as command
-from everstep.errors import TokenInvalid
+from everstep.errors import BadRequest, TokenInvalid
 from everstep.model.leases import Lease
 from everstep.notify import Notice
 from everstep.ports.store import Commit, Verdict
@@ -135,6 +135,48 @@ def test_a_link_that_was_used_after_the_backup_takes_no_other_answer(place: tupl
         assert notice.token not in (old, later)
         host.answer(notice.token, {"approved": True})
         assert host.work([FLOW], until_idle=True).completed == 1
+
+
+USES: dict[str, Callable[[Host], object]] = {
+    "a worker tells its token": lambda host: host.work([FLOW], until_idle=True),
+    "a person makes a link": lambda host: host.waiting.reissue(host.waits("A17")[0].id),
+    "a run begins": lambda host: host.start(PLAIN, {"order": "A18"}),
+    "a run ends": lambda host: host.cancel("A17"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_once_the_store_was_used_again_it_is_not_done_again_unasked(
+    place: tuple[str, Backup], use: str
+) -> None:
+    url, clock = place[0], ManualClock(datetime.now(UTC))
+    with Host(url, notifiers={"mail": lambda notice: None}, key=KEY, clock=clock) as host:
+        host.run(FLOW, {"order": "A17"}, run_id="A17")
+        clock.advance("1h")
+        for _ in range(2):
+            assert host.storage.after_restore().done_at is None  # nothing has gone on
+            clock.advance("1h")
+        row = host.fleet.audit(act="after_restore")[-1]
+        assert (row.by, row.how, row.run_id) == ("(program)", "unnamed", None)
+        USES[use](host)
+        waits = [(wait.id, wait.notified_at) for wait in host.waits()]
+        for _ in range(2):
+            with pytest.raises(BadRequest, match="was used since") as refused:
+                host.storage.after_restore()
+            assert "--again" in refused.value.fix
+        assert [(wait.id, wait.notified_at) for wait in host.waits()] == waits
+        planned = host.storage.after_restore(dry_run=True)
+        assert planned.done_at == row.at
+        clock.advance("1h")
+        assert host.storage.after_restore(again=True).done_at == row.at
+        assert host.storage.after_restore().done_at is None
+    cli = CliRunner()
+    with Host(url, notifiers={"mail": lambda notice: None}, key=KEY, clock=clock) as host:
+        clock.advance("1h")
+        host.start(PLAIN, {"order": "A19"})
+    assert "tokens that were told since would die" in cli.invoke(command, ["--store", url]).output
+    assert cli.invoke(command, ["--store", url, "--yes"]).exit_code != 0
+    assert cli.invoke(command, ["--store", url, "--yes", "--again"]).exit_code == 0
 
 
 def test_an_owner_from_before_the_restore_cannot_write(place: tuple[str, Backup]) -> None:

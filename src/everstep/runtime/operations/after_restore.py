@@ -16,10 +16,13 @@ import msgspec
 
 from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.errors import BadRequest
+from everstep.model.acts import BY_PROGRAM, AuditRow, Known
 from everstep.model.enums import Status
 from everstep.model.waits import WaitChange, WaitRow, WaitStatus
+from everstep.ports.audit import AuditFilter
 from everstep.ports.restoring import FENCED_BY, FencingStore
 from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.runtime.operations.acting import audit_store
 from everstep.runtime.operations.untaken import alive
 from everstep.runtime.services import Services
 from everstep.runtime.waits.tokens import hash_of
@@ -32,8 +35,11 @@ AT_ONCE = 16
 NAMED = 1000
 """So many runs are named; the others are counted."""
 GENERATIONS = 1 << 16
-"""How far the generation of a token is raised: with a key, one generation is one token, and those that came
-after the backup must not come back."""
+"""How far the generation of a token is raised, at least: with a key, one generation is one token, and those
+that came after the backup must not come back. It becomes a multiple of this, so that one that was given since
+can be told."""
+ACT = "after_restore"
+"""What the audit log calls it."""
 _OPEN = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 
 
@@ -59,18 +65,55 @@ class AfterRestore(msgspec.Struct, frozen=True, kw_only=True):
     """The newest time that the store knows of: the backup is not older. None of an empty store."""
     workers: int
     """Workers that are alive, and should not be: they would be driving with what is being changed."""
+    done_at: datetime | None = None
+    """When this was done before, if the store has been used since: tokens that were told since would die."""
 
 
 async def after_restore(
-    services: Services, *, dry_run: bool, say: Callable[[str], object] | None
+    services: Services, *, dry_run: bool, again: bool, say: Callable[[str], object] | None
 ) -> AfterRestore:
-    """Fence every owner from before, and let every token die; with `dry_run` only say what that would be."""
+    """Fence every owner from before, and let every token die; with `dry_run` only say what that would be.
+
+    Where it was done before and the store was used since, it takes `again`.
+    """
     store = services.store
     if not isinstance(store, FencingStore):
         raise BadRequest(
             "this store cannot keep owners from before a restore from writing.",
             fix="Let it declare `fences`: everstep.ports.restoring.FencingStore.",
         )
+    planned = await _go_through(services, store, dry_run=True, say=None)
+    if dry_run:
+        return planned
+    if planned.done_at is not None and not again:
+        raise BadRequest(
+            f"this was done at {planned.done_at:%Y-%m-%d %H:%M:%S} UTC, and the store was used since: tokens "
+            "that were told since would be worthless.",
+            fix="If the store was put back from a backup once more since: again=True, or --again at a shell.",
+        )
+    done = await _go_through(services, store, dry_run=False, say=say)
+    await _note(services)
+    return msgspec.structs.replace(done, done_at=planned.done_at)
+
+
+async def _note(services: Services) -> None:
+    """Keep in the audit log that it was done: what was cut off is not."""
+    if services.store.capabilities.audits:
+        row = AuditRow(audit_id=services.ids.new_id(), act=ACT, by=BY_PROGRAM, how=Known.UNNAMED)
+        await audit_store(services.store).note_audit(row)
+
+
+async def _done_at(services: Services) -> datetime | None:
+    if not services.store.capabilities.audits:
+        return None
+    found = await audit_store(services.store).audit(AuditFilter(act=ACT, limit=1))
+    return found[-1].at if found else None
+
+
+async def _go_through(
+    services: Services, store: FencingStore, *, dry_run: bool, say: Callable[[str], object] | None
+) -> AfterRestore:
+    before, is_used = await _done_at(services), False
     counts = dict.fromkeys(_OPEN, 0)
     running: list[str] = []
     known: list[datetime] = []
@@ -82,18 +125,23 @@ async def after_restore(
             if row.status is Status.RUNNING and len(running) < NAMED:
                 running.append(row.run_id)
         known = [max(known)]
+        is_used = is_used or any(_is_since(before, row.created_at, row.ended_at) for row in page)
         if not dry_run:
             await _each(page, lambda row: store.fence(row.run_id, FENCED_BY))
         fenced += len(page)
         if say is not None:
             say(f"{fenced:,} runs")
-    known += [row.ended_at or row.created_at for row in await store.list(RunFilter(limit=1))]
+    newest = await services.store.list(RunFilter(limit=1))
+    known += [row.ended_at or row.created_at for row in newest]
+    is_used = is_used or any(_is_since(before, row.created_at, row.ended_at) for row in newest)
     changed = _Changed()
     async for waits in _waits(services):
         known.append(max(wait.opened_at for wait in waits))
+        is_used = is_used or any(_is_told(wait, before) for wait in waits)
         await _each(waits, lambda wait: _renew(services, wait, changed, dry_run=dry_run))
         if say is not None:
             say(f"{changed.tokens:,} tokens")
+    workers = len(alive(services, await services.store.workers()))
     return AfterRestore(
         dry_run=dry_run,
         fenced=fenced,
@@ -104,8 +152,20 @@ async def after_restore(
         running_count=counts[Status.RUNNING],
         halted_count=counts[Status.HALTED],
         known_until=max(known, default=None),
-        workers=len(alive(services, await store.workers())),
+        workers=workers,
+        done_at=before if is_used or workers else None,
     )
+
+
+def _is_since(before: datetime | None, *times: datetime | None) -> bool:
+    """True if one of these times is later than when it was done."""
+    return before is not None and any(at is not None and at > before for at in times)
+
+
+def _is_told(wait: WaitRow, before: datetime | None) -> bool:
+    """True if a wait was opened, or its token given to someone, since it was done."""
+    is_new = wait.generation > GENERATIONS and wait.generation % GENERATIONS != 0
+    return before is not None and (is_new or _is_since(before, wait.opened_at, wait.notified_at))
 
 
 async def _runs(services: Services) -> AsyncIterator[list[RunRow]]:
@@ -141,7 +201,7 @@ class _Changed(msgspec.Struct):
 async def _renew(services: Services, wait: WaitRow, changed: _Changed, *, dry_run: bool) -> None:
     """Give a wait a token that was never told, so that the next worker tells it."""
     has_token, is_scheduled = wait.token_hash is not None, wait.schedule_id is not None
-    generation = wait.generation + GENERATIONS
+    generation = (wait.generation // GENERATIONS + 2) * GENERATIONS
     changed.tokens += has_token
     changed.told_again += wait.notifies
     changed.rescheduled += is_scheduled

@@ -16,14 +16,16 @@ SHOWN = 20
 
 @click.command()
 @click.option("--yes", is_flag=True, help="Do it. Without, it is only said what would be done.")
+@click.option("--again", is_flag=True, help="Do it though it was done, and the store was used since.")
 @store_option
 @json_option
-def after_restore(*, yes: bool, store: str | None, as_json: bool) -> None:
+def after_restore(*, yes: bool, again: bool, store: str | None, as_json: bool) -> None:
     """Make a store safe that was itself put back from a backup, before workers and services start again.
 
     Every owner from before is fenced, and every token of an open wait dies; notifiers are told of another one
     by the next worker. Runs that were under way at the backup are named: what they did since may happen a
-    second time. Without --yes nothing is written. It may be cut off and called again.
+    second time. Without --yes nothing is written. It may be cut off and called again. Once it was done and
+    the store was used since, it takes --again: tokens that were told since die.
 
     \b
     Examples:
@@ -31,8 +33,8 @@ def after_restore(*, yes: bool, store: str | None, as_json: bool) -> None:
       everstep after-restore --store runs.db --yes --json
     """
     with open_host(store, create=False) as host:
-        watched = sys.stderr.isatty() and not as_json
-        found = host.storage.after_restore(dry_run=not yes, on_progress=_say if watched else None)
+        say = _say if sys.stderr.isatty() and not as_json else None
+        found = host.storage.after_restore(dry_run=not yes, again=again, on_progress=say)
     if as_json:
         write_json(wire(found))
     else:
@@ -66,4 +68,8 @@ def _write(found: AfterRestore) -> None:
         waited = count(found.halted_count, "run")
         click.echo(f"{waited} waited at the backup; whether one was answered since is not known here")
     if found.dry_run:
-        click.echo("nothing was written; to do it: --yes")
+        if found.done_at is not None:
+            since = f"it was done {moment(found.done_at)}, and the store was used since"
+            click.secho(f"{since}: tokens that were told since would die", fg="red")
+        again = " --again, if the store was put back once more" if found.done_at is not None else ""
+        click.echo(f"nothing was written; to do it: --yes{again}")
