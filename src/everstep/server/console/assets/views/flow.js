@@ -20,7 +20,7 @@ export default function FlowView({ me }) {
   return html`<div class="pad"><h1>${name}</h1><${Problem} error=${told.error} />
     ${it && html`
       <div class="row">${Object.entries(it.runs || {}).map(([status, n]) => html`<${Link} class="plain" to=${`/?flow=${encodeURIComponent(name)}&status=${status}`}><${Badge} status=${status} /> ${count(n)}<//>`)}
-        ${Object.entries(it.versions || {}).map(([version, n]) => html`<span class="tag">version ${version}: ${many(n, "run")}</span>`)} <span class="quiet">${it.workers ? `${many(it.workers, "worker")} take it` : "no live worker takes it"}</span>
+        ${Object.entries(it.versions || {}).map(([version, n]) => html`<span class="tag">version ${version}: ${many(n, "run")}</span>`)} <span class="quiet">${it.workers ? `${many(it.workers, "worker takes", "workers take")} it` : "no live worker takes it"}</span>
         <span class="push"></span>${may(me, "operator") && html`<${Pause} name=${name} />`}</div>
       <div class="beside">
         <section>${it.drawing ? html`<h2>Graph</h2><div class="scroll"><${Picture} it=${it.drawing} /></div>` : html`<p class="quiet">Only a worker has it, and its structure is not in the store yet.</p>`}</section>

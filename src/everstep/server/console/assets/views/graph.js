@@ -25,7 +25,7 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
     if (drawing.data && zoom === null && pane.current) {
       const { width, height } = frameOf(drawing.data, 1);
       const box = pane.current.parentElement;
-      setZoom(Math.max(0.6, Math.min(1, (box.clientWidth - 4) / width, (Math.max(300, box.clientHeight) - 44) / height)));
+      setZoom(Math.max(0.75, Math.min(1, (box.clientWidth - 4) / width, (Math.max(300, box.clientHeight) - 44) / height)));
     }
   }, [Boolean(drawing.data)]);
   if (!drawing.data) return html`<${Problem} error=${drawing.error} retry=${drawing.reload} />${!drawing.error && html`<p class="quiet pad">Drawing …</p>`}`;

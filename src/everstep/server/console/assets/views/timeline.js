@@ -160,7 +160,7 @@ function stripOf(lane, x, until) {
   let left = from;
   return lane.buckets.map((bucket) => {
     const wide = Math.max(bucket.status === "failed" ? 4 : 1, ((to - from) * bucket.count) / all);
-    const one = { bucket, left, wide, shade: most ? 0.35 + (0.65 * bucket.slowest) / most : 1 };
+    const one = { bucket, left, wide, shade: most && bucket.status !== "failed" ? 0.35 + (0.65 * bucket.slowest) / most : 1 };
     left += wide;
     return one;
   });
