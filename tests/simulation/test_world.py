@@ -38,8 +38,9 @@ from tests.simulation.flows import STORES, SUBJECTS, charge, take
 ROOT = Path(__file__).resolve().parents[2]
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SEED = int(os.environ.get("EVERSTEP_SEED", "0"))
-BY_CHANCE = 24_000 if IS_SOAK else 5
-"""With all flows and stores a million schedules, if it is to be long."""
+BY_CHANCE = 3_400 if IS_SOAK else 2
+"""So often one schedule from the beginning and three behind a death; with all flows and stores a million
+schedules, if it is to be long."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,8 +63,12 @@ def test_a_flow_survives_every_fault_at_every_point(name: str, store: str) -> No
     check(explorer, explorer.whole)
     for taken in faults_for(explorer, store):
         check(explorer, explorer.try_fault(taken))
-    for number in range(BY_CHANCE):
-        check(explorer, explorer.try_drawn(SEED * 1_000_003 + number, faults=3))
+    for number in range(SEED * 1_000_003, SEED * 1_000_003 + BY_CHANCE):
+        check(explorer, explorer.try_drawn(number, faults=3))
+        for further in range(3):
+            tried = explorer.try_drawn_behind_a_death(number * 3 + further)
+            assert tried is not None
+            check(explorer, tried)
     explorer.close()
 
 
@@ -81,6 +86,25 @@ def test_a_death_from_a_snapshot_is_the_death_of_a_whole_world(name: str) -> Non
         rest.run()
         assert rest.ledger.trace == whole.ledger.trace
         assert rest.ledger.taken == whole.ledger.taken == [taken]
+    explorer.close()
+
+
+@pytest.mark.parametrize("name", ["five", "map", "approved"])
+def test_what_is_drawn_behind_a_death_is_what_a_whole_world_would_come_to(name: str) -> None:
+    trial = SUBJECTS[name].trial("remote")
+    explorer, longest = Explorer(trial), 0
+    for seed in range(20):
+        rests: list[World] = []
+        explorer._end = lambda _, world, rests=rests: rests.append(world)  # type: ignore[assignment, misc]
+        explorer.try_drawn_behind_a_death(seed, faults=4, disorder=0.2)
+        [rest] = rests
+        rest.run()
+        whole = trial.world(0, Chosen(rest.ledger.taken))
+        whole.run()
+        assert rest.ledger.trace == whole.ledger.trace
+        assert rest.ledger.taken == whole.ledger.taken
+        longest = max(longest, len(rest.ledger.taken))
+    assert longest > 3
     explorer.close()
 
 
@@ -390,6 +414,22 @@ def test_renewals_are_in_less_and_less_danger() -> None:
     early = sum(drawn.fault(f"app.1 before renew {n}", (Fault.CRASH,)) is not None for n in range(1, 11))
     late = sum(drawn.fault(f"app.1 before renew {n}", (Fault.CRASH,)) is not None for n in range(11, 411))
     assert early > 0 and late < 10
+
+
+def test_a_host_that_drives_nothing_is_not_woken() -> None:
+    """It looks for a while, as a run may begin soon; then it waits for one."""
+    world, ends = World(), []
+
+    def program(here: Here) -> None:
+        with here.host() as host:
+            for run_id in ("A", "B"):
+                ends.append(host.run(SUBJECTS["five"].flow, SUBJECTS["five"].inputs, run_id=run_id).status)
+                here.sleep(7 * 24 * 3600)
+
+    world.start("app", program)
+    world.run()
+    assert ends == ["completed"] * 2
+    assert world.hub.waits < 300
 
 
 def test_effects_without_a_double_are_refused_by_name() -> None:

@@ -31,6 +31,8 @@ GRACE = 30.0
 """Seconds that runs under way have to end or halt when a worker is stopped."""
 IDLE = 10.0
 """Seconds between two looks while nothing is due."""
+NAPS = 20
+"""After so many looks in a row with nothing to keep, it looks no more until it is woken."""
 GLANCE = 1.0
 """Seconds between two looks whether an event loop that is to answer still runs."""
 
@@ -345,6 +347,7 @@ class LeaseKeeper:
         if self._store.capabilities.pauses and uptime(self._clock) is not None:
             self._looks_every = cast("PausingStore", self._store).looks_every
             self._looks_at = self._clock.monotonic() + self._looks_every
+        naps = 0
         while True:
             with self._changed:
                 if self._is_closed and not self._held:
@@ -359,8 +362,13 @@ class LeaseKeeper:
                 if not due and not over and not beats and not looks:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
                     moments = [h.due for h in self._held.values()] + [b.due for b in self._beats]
-                    self._wakes_at = min([*moments, now + min(IDLE, self._looks_every)])
-                    self._changed.wait(self._wakes_at - now)
+                    naps = 0 if moments or self._workers else naps + 1
+                    if naps > NAPS:
+                        naps, self._wakes_at = 0, inf
+                        self._changed.wait()
+                    else:
+                        self._wakes_at = min([*moments, now + min(IDLE, self._looks_every)])
+                        self._changed.wait(self._wakes_at - now)
                     continue
             for held in over:
                 self._give_back(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Explorer:
         self.points: list[tuple[str, tuple[Fault, ...]]] = []
         """Where something could go wrong in the uninterrupted world."""
         self._whole: dict[str, End] = {}
+        self._deaths: list[tuple[str, Fault]] | None = None
         self._dice = random.getstate()
         self.whole = self._uninterrupted()
 
@@ -101,6 +103,33 @@ class Explorer:
         """Try what follows from a seed: so many faults on average."""
         hazard = min(0.5, faults / max(1, len(self.points)))
         return self._try(seed, Drawn(seed, hazard=hazard, disorder=disorder, kinds=self._kinds))
+
+    def try_drawn_behind_a_death(
+        self, seed: int, *, faults: float = 2.0, disorder: float = 0.05
+    ) -> Tried | None:
+        """Try a death that follows from a seed, and behind it what else does: so many faults on average.
+
+        None if no death was to be tried, or none can go on from where the uninterrupted world stood.
+        """
+        deaths = self._deaths_to_go_on_from()
+        if not deaths:
+            return None
+        label, fault = deaths[zlib.crc32(b"which death", zlib.crc32(str(seed).encode())) % len(deaths)]
+        hazard = min(0.5, faults / max(1, len(self.points)))
+        world = self._trial.world(
+            self._seed, Drawn(seed, hazard=hazard, disorder=disorder, kinds=self._kinds)
+        )
+        world.go_on_from(self._first.snapshots[label], self._first.ledger, fault)
+        return self._end(self._seed, world)
+
+    def _deaths_to_go_on_from(self) -> list[tuple[str, Fault]]:
+        if self._deaths is None:
+            self._deaths = [
+                (it.label, Fault(it.choice))
+                for it in self.single_faults()
+                if it.choice in _DEATHS and it.label in self._first.snapshots
+            ]
+        return self._deaths
 
     def _try(self, seed: int, decider: Decider) -> Tried:
         return self._end(seed, self._trial.world(seed, decider))

@@ -36,6 +36,7 @@ class Snapshot(NamedTuple):
     label: str
     point: str
     now: int
+    turns: int
     order: int
     lengths: tuple[int, ...]
     """How much of each list of the ledger was there."""
@@ -48,13 +49,14 @@ class Snapshot(NamedTuple):
 
 
 def taken(
-    label: str, point: str, now: int, ledger: Ledger, data: Any, spooled: dict[str, list[Any]]
+    label: str, point: str, now: int, turns: int, ledger: Ledger, data: Any, spooled: dict[str, list[Any]]
 ) -> Snapshot:
     """Return the world as it stands."""
     return Snapshot(
         label,
         point,
         now,
+        turns,
         ledger.order,
         tuple(len(vars(ledger)[name]) for name in _LISTS),
         len(ledger.puts),
