@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from math import inf, nextafter
 from pathlib import Path
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from everstep import Flow, Host, node, wait
+from everstep import Context, Flow, Host, Retry, node, wait
 from everstep.engine.keyframe import snapshot
 from everstep.errors import BadRequest, StateCorrupted
 from everstep.runtime.rehydrate import Rehydrated
@@ -28,12 +29,12 @@ from everstep.testing.simulation.checks import INVARIANTS, Broken, Reader
 from everstep.testing.simulation.explore import Explorer, without_collector
 from everstep.testing.simulation.faults import Chosen, Drawn, Fault, Nothing, Taken
 from everstep.testing.simulation.hub import SECOND, current_thread
-from everstep.testing.simulation.played import shown
+from everstep.testing.simulation.played import played, shown
 from everstep.testing.simulation.simulating import check
-from everstep.testing.simulation.store import SharedStore
+from everstep.testing.simulation.store import Line, SharedStore
 from everstep.testing.simulation.trial import RUN, FlowTrial
 from everstep.testing.simulation.world import Here, World
-from tests.simulation.flows import STORES, SUBJECTS, charge, take
+from tests.simulation.flows import APPROVAL, STORES, SUBJECTS, charge, charge_if_approved, take
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
@@ -95,7 +96,7 @@ def test_what_is_drawn_behind_a_death_is_what_a_whole_world_would_come_to(name: 
     explorer, longest = Explorer(trial), 0
     for seed in range(20):
         rests: list[World] = []
-        explorer._end = lambda _, world, rests=rests: rests.append(world)  # type: ignore[assignment, misc]
+        explorer._end = lambda _, world, rests=rests: rests.append(world)  # type: ignore[method-assign, misc]
         explorer.try_drawn_behind_a_death(seed, faults=4, disorder=0.2)
         [rest] = rests
         rest.run()
@@ -430,6 +431,82 @@ def test_a_host_that_drives_nothing_is_not_woken() -> None:
     world.run()
     assert ends == ["completed"] * 2
     assert world.hub.waits < 300
+
+
+@pytest.mark.parametrize("away", [1, 8])
+def test_a_wait_does_not_time_out_at_once_where_a_clock_is_behind_and_the_store_away(away: int) -> None:
+    """What it is due by was made of this machine's clock, if the store could not be asked what time it is."""
+    world = World(is_remote=True)
+
+    @node(output="price")
+    def lose_the_store(order: str) -> int:
+        world.store.away_until = world.hub.now + away * SECOND
+        return 7
+
+    flow = played(Flow("late", [take, lose_the_store, APPROVAL, charge_if_approved]), ITSELF)
+    seen: list[str] = []
+
+    def program(here: Here) -> None:
+        here.process.machine.ahead = timedelta(hours=-2)
+        with here.host() as host:
+            host.run(flow, {"customer": "ada"}, run_id=RUN)
+            here.sleep(60)
+            seen.append(host.resume(RUN, flow).status)
+
+    world.start("app", program)
+    world.run()
+    assert seen == ["halted"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pause_goes_on_for_no_hours_where_a_clock_is_behind_and_the_store_away(
+    inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process began it, by the store's clock, which is out of reach when this one asks."""
+    world = World(is_remote=True)
+    called: list[int] = []
+    ended: list[float] = []
+
+    def fail_once() -> int:
+        called.append(1)
+        if len(called) == 1:
+            raise ConnectionError("busy")
+        return 7
+
+    async def fail_soon() -> int:
+        return fail_once()
+
+    async def call(order: str, ctx: Context) -> int:
+        return await ctx.step("ask", fail_soon, retry=LATER) if inside else fail_once()
+
+    pausing = node(output="price", retry=None if inside else LATER)(call)
+    flow = played(Flow("pausing", [take, pausing]), ITSELF)
+
+    tell_time = Line.now
+
+    async def lose_the_store(line: Line) -> datetime | None:
+        if len(world.processes) == 2 and world.store.away_until == 0:
+            world.store.away_until = world.hub.now + 3 * SECOND
+        return await tell_time(line)
+
+    monkeypatch.setattr(Line, "now", lose_the_store)
+
+    def program(here: Here) -> None:
+        if here.life == 1:
+            world.hub.at(5 * SECOND, lambda: world.kill(here.process))
+        else:
+            here.process.machine.ahead = timedelta(hours=-1)
+        with here.host() as host:
+            assert host.run(flow, {"customer": "ada"}, run_id=RUN).status == "completed"
+        ended.append(world.hub.now / SECOND)
+
+    world.start("app", program)
+    world.run()
+    assert world.store.away_until and len(called) == 2
+    assert 30 < ended[0] < 60
+
+
+LATER = Retry(3, first=30, jitter=0)
 
 
 def test_effects_without_a_double_are_refused_by_name() -> None:

@@ -308,6 +308,8 @@ class StoreTime:
         self._given = store
         self._heard: tuple[datetime, float] | None = None
         """What the store said, and when by the monotonic clock."""
+        self.is_missing = False
+        """True if the store has a clock that counts and was not heard yet, as it was out of reach."""
 
     @cached_property
     def _store(self) -> TimedStore | None:
@@ -320,19 +322,28 @@ class StoreTime:
         monotonic = self._clock.monotonic
         if self._store is None or (self._heard and monotonic() - self._heard[1] < TRUSTED_FOR):
             return
+        try:
+            await self._listen(self._store)
+        except StoreError as error:
+            self.is_missing = self._heard is None
+            log.debug("store clock unavailable: %s", error)
+
+    async def ask(self) -> None:
+        """Ask the store what time it is. Raises if it is out of reach."""
+        if self._store is not None:
+            await self._listen(self._store)
+
+    async def _listen(self, store: TimedStore) -> None:
+        monotonic = self._clock.monotonic
         best: float | None = None
         for _ in range(TRIES):
             asked = monotonic()
-            try:
-                said = await self._store.now()
-            except StoreError as error:
-                log.debug("store clock unavailable: %s", error)
-                return
+            said = await store.now()
             heard = monotonic()
             if best is None or heard - asked < best:
                 best = heard - asked
                 # When it was said, at the latest: the question may have waited long, as for a connection.
-                self._heard = (said, heard) if said is not None else None
+                self._heard, self.is_missing = (said, heard) if said is not None else None, False
             if best <= PROMPT:
                 return
 

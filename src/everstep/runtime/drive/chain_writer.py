@@ -729,6 +729,14 @@ class Journal:
         pauses = outage(services.store)
         return await patiently(services.clock, ask, pauses, at_stake=at_stake, failed=failed)
 
+    async def ask_time(self) -> None:
+        """Ask a store that was never heard what time it is, for as long as an outage is waited out.
+
+        By a clock that is an hour behind, what is due in a minute would be overdue when the store is back.
+        """
+        if self.writes and self.outbox is None:
+            await self.persist(self._services.time.ask)
+
     def _drop_first(self, written: tuple[StepRecord, ...]) -> None:
         """Take what was written out of the buffer; more was added since."""
         payloads = sum(w.is_inline for step in written for w in step.writes)

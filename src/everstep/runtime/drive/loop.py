@@ -833,7 +833,10 @@ class Drive:
     async def _given_by(self, call: Call) -> tuple[Slot, ...] | None:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
         if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
-            await self._services.time.hear()  # what it waits for may be due some time from now
+            time = self._services.time
+            await time.hear()  # what it waits for may be due some time from now
+            if time.is_missing:
+                await self._journal.ask_time()
             if (call.asks or call.returned).__class__ is Wait and (call.asks or call.returned).not_by_starter:
                 await self._waiting.learn_starters()
         try:

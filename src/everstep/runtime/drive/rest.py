@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everstep.ports.system import Clock, reached, uptime
 from everstep.runtime.drive.invoke import Call
 from everstep.runtime.services import StoreTime
 
+UNHEARD = timedelta(seconds=1)
+"""How long a pause by the clock of a store that was not heard yet lasts, until that is asked again."""
 BREATH = BaseException("the loop is to have its turn")
 """Stands where the reason to stop would."""
 PAUSE = BaseException("the run is paused")
@@ -36,6 +38,8 @@ class Pauses:
         now = uptime(self._clock)
         if now is None:
             return None
+        if self._time.is_missing:  # how long it lasts is not known yet
+            return max(0.0, min(UNHEARD.total_seconds(), (until - self._time.now()).total_seconds()))
         if until not in self._ends:
             self._ends[until] = now + (until - self._time.now()).total_seconds()
         return max(0.0, self._ends[until] - now)

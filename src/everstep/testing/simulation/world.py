@@ -233,9 +233,7 @@ class World:
         kept = self.store.copied() if len(self._running) == len(self._programs) == 1 else None
         if kept is not None:
             spooled = process.machine.spooled
-            self.snapshots[label] = taken(
-                label, point, self.hub.now, self._turns, self.ledger, kept, spooled
-            )
+            self.snapshots[label] = taken(label, point, self.hub.now, self._turns, self.ledger, kept, spooled)
 
     def go_on_from(self, snapshot: Snapshot, whole: Ledger, fault: Fault) -> None:
         """Begin with the death of the only process at a point that another world has reached."""

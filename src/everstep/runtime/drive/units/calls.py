@@ -56,6 +56,7 @@ from everstep.runtime.drive.apply import units_prefix
 from everstep.runtime.drive.finish import asked_pause
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.midway import Midway, News
+from everstep.runtime.drive.rest import UNHEARD
 from everstep.runtime.drive.units.kept_errors import ErrorClasses, apart, revived
 from everstep.runtime.drive.units.order import EndOrder
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, write_aside
@@ -707,6 +708,12 @@ class Units:
     ) -> datetime:
         """Record a failed attempt; returns when to try again, and raises if that is not wanted."""
         await self._services.time.hear()
+        if self._services.time.is_missing:
+            try:
+                await self._journal.ask_time()
+            except StoreUnavailable as away:
+                self._midway.gave_up = away
+                raise
         retry_at, drafts, shown = self._failed(unit, error, failures)
         if self._journal.writes:
             for draft in drafts:
@@ -724,8 +731,12 @@ class Units:
         """Let time pass before a retry. A node that is left meanwhile does not wait for that."""
         self._rest()
         try:
-            await self._services.time.hear()
-            await self._midway.nap(self._services.time.here(until))
+            time = self._services.time
+            await time.hear()
+            while time.is_missing and time.now() < until:
+                await self._midway.nap(min(until, time.now() + UNHEARD))
+                await time.hear()
+            await self._midway.nap(time.here(until))
         finally:
             self._begun += 1
         self._check_current()
