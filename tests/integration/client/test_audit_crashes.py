@@ -27,8 +27,17 @@ DONE: dict[str, Callable[[Host], bool]] = {
     "pin": lambda host: host.info("r").pinned is not None,
     "tag": lambda host: bool(host.info("r").tags),
     "erase": lambda host: bool(host.retention.removed()),
+    "pause": lambda host: host.info("r").paused_at is not None,
+    "unpause": lambda host: host.info("r").paused_at is None,
+    "pause flow": lambda host: bool(host.fleet.pauses()),
+    "unpause flow": lambda host: not host.fleet.pauses(),
 }
 """Acts, and whether each was done."""
+BEFORE: dict[str, Callable[[Host], object]] = {
+    "erase": lambda host: host.cancel("r"),
+    "unpause": lambda host: host.fleet.pause("r"),
+    "unpause flow": lambda host: host.fleet.pause(flow="asking", group="acme"),
+}
 CHILD = f"""
 import sys
 from everstep import Host
@@ -52,6 +61,10 @@ with Host(killing(open_store(url, SystemClock()), at=int(at))) as host:
         host.retention.pin("r", **who)
     elif act == "tag":
         host.fleet.tag("r", ["vip"], **who)
+    elif act in ("pause", "unpause"):
+        getattr(host.fleet, act)("r", **who)
+    elif act.endswith("pause flow"):
+        getattr(host.fleet, act.split()[0])(flow="asking", group="acme", **who)
     else:
         host.retention.erase("r", **who)
 """
@@ -66,14 +79,14 @@ def test_what_was_done_has_its_row_and_what_was_not_has_none(kind: str, act: str
         url = f"sqlite:///{place}.db" if kind == "sqlite" else f"file:{place}"
         with Host(url) as host:
             host.run(FLOW, run_id="r")
-            if act == "erase":
-                host.cancel("r")
+            if act in BEFORE:
+                BEFORE[act](host)
         child = [sys.executable, "-c", CHILD, url, act, str(at)]
         died = warm.run(child, stderr=subprocess.PIPE, text=True, check=False)
         with Host(url) as host:
             rows = [(row.act, row.by, row.outcome) for row in host.fleet.audit()]
             was_done = DONE[act](host)
-        assert rows == ([(act, "ada", "done")] if was_done else []), f"at point {at}"
+        assert rows == ([(act.split()[0], "ada", "done")] if was_done else []), f"at point {at}"
         ends.add(was_done)
         if died.returncode == 0:
             break
