@@ -45,9 +45,18 @@ def test_a_drill_that_breaks_off_has_not_held(drills: Any, capsys: pytest.Captur
 
 
 def test_the_page_of_drills_has_a_line_for_each(drills: Any) -> None:
-    lines = PAGE.read_text().splitlines()
+    lines = PAGE.read_text().partition("## What holds it")[0].splitlines()
     told = [line.split("`")[1] for line in lines if line.startswith("| `")]
     assert sorted(told) == sorted(drills.every())
+
+
+def test_what_the_page_says_to_hold_a_drill_is_a_test(drills: Any) -> None:
+    lines = PAGE.read_text().partition("## What holds it")[2].splitlines()
+    for line in (line for line in lines if line.startswith("| `")):
+        name, (file, sentence) = line.split("`")[1], line.split("| ")[2].strip(" |").split(": ")
+        assert name in drills.every()
+        text = (ROOT / file.strip("`")).read_text()
+        assert f"def test_{sentence.replace(' ', '_')}(" in text, line
 
 
 @pytest.mark.soak
