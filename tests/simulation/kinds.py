@@ -18,6 +18,7 @@ from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
+from tests.simulation.users.everyone import trial as everyone
 from tests.simulation.users.people import trial as users
 from tests.simulation.voting.voters import trial as votes
 
@@ -41,6 +42,7 @@ KINDS: Mapping[str, Kind] = {
     "flow": Kind(lambda said: SUBJECTS[said["subject"]].trial(said["store"])),
     "trial": Kind(lambda said: TRIALS[said["subject"]].make(said["store"] == "remote")),
     "users": _of_fleet(users),
+    "everyone": _of_fleet(everyone),
     "signals": _of_fleet(signals),
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.randomly.fleet import Sampler
+from tests.simulation.randomly.fleet import ACTS, KINDS, MANY, Sampler, acts_of
 from tests.simulation.soaking import size, soak
-from tests.unit.properties.flows import PARTS
 
 CASES, SCHEDULES = size(soak=(1000, 8), first=(14, 2))
 
@@ -23,4 +22,10 @@ def test_a_random_flow_ends_in_a_fleet_as_it_does_undisturbed(store: str) -> Non
 
 def test_a_sampler_draws_every_kind_of_part() -> None:
     kinds = {part.kind for seed in range(100) for part in Sampler(seed).case().design.parts}
-    assert kinds == set(PARTS)
+    assert kinds == set(KINDS)
+
+
+def test_an_operator_does_all_that_does_not_change_what_runs_come_to() -> None:
+    acts = [act for seed in range(100) for act in acts_of(seed)]
+    assert {act.what for act in acts} == set(ACTS)
+    assert {act.which for act in acts if act.what == "many"} == set(range(len(MANY)))

@@ -229,10 +229,10 @@ class SignalTrial(FleetTrial):
         for wish in self._plan.wishes:
             for run_id in (wish.run_id, wish.fork_id):
                 if run_id in judge.kept:
-                    broken += self._judged(wish, judge.kept[run_id])
+                    broken += self.judged(wish, judge.kept[run_id])
         return broken
 
-    def _judged(self, wish: Wish, kept: Kept) -> Iterator[Broken]:
+    def judged(self, wish: Wish, kept: Kept) -> Iterator[Broken]:
         """Yield what did not come of what was asked for."""
         run_id, status = kept.row.run_id, kept.row.status
         yield from _in_order(kept)

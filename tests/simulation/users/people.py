@@ -264,7 +264,7 @@ class Visit:
                 self._deliver(opened, said, is_driven=wish.x % 3)
         except LATE:
             return
-        except (StoreError, LeaseConflict) as error:
+        except (StoreError, LeaseConflict, RunPaused) as error:
             self.world.ledger.tell(f"{self.here.process.tag} hears: {error}")
 
     def _deliver(self, opened: WaitInfo, said: int, is_driven: int) -> None:
@@ -341,9 +341,14 @@ class UsersTrial(FleetTrial):
         broken = list(judge.all(world.explained))
         for wish in self._plan.wishes:
             broken += self._judged(wish, world, judge.kept)
+        broken += self.of_others(judge.kept)
         if whole is not None:
             broken += self._compared(ends_of(judge.kept), whole)
         return broken
+
+    def of_others(self, kept: Mapping[str, Kept]) -> Iterator[Broken]:
+        """Yield what did not come of what others asked for who are there, too."""
+        yield from ()
 
     def _judged(self, wish: Wish, world: FleetWorld, kept: Mapping[str, Kept]) -> Iterator[Broken]:
         """Yield what did not come of what was asked for."""

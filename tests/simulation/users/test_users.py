@@ -23,7 +23,7 @@ from tests.simulation.stores import FAULTS, place
 from tests.simulation.users.flows import OLD, flow
 from tests.simulation.users.people import UsersTrial, script, trial
 
-SCRIPTS, SCHEDULES = size(soak=(350, 12), first=(6, 4))
+SCRIPTS, EVERYONE, SCHEDULES = size(soak=(350, 200, 12), first=(6, 2, 4))
 WORLDS = size(soak=range(20), first=range(2))
 """Seeds of worlds that are seen twice."""
 
@@ -33,6 +33,12 @@ WORLDS = size(soak=range(20), first=range(2))
 def test_a_fleet_keeps_its_promises_whatever_its_users_do(store: str) -> None:
     tried = soak("users", store, SCRIPTS, SCHEDULES)
     assert len(tried) >= len(FAULTS[store]) - 3  # what goes wrong is not always the same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["local", "remote"])
+def test_a_fleet_keeps_its_promises_with_everyone_at_it_at_once(store: str) -> None:
+    assert soak("everyone", store, EVERYONE, SCHEDULES)
 
 
 def test_nothing_of_a_paused_run_is_called_in_a_world_without_faults() -> None:

@@ -198,7 +198,7 @@ class Built:
         if always:
             scene.wired.append(self.node(scene, [given], Body(fatal=fatal)))
         for part in design.parts:
-            PARTS[part.kind](self, scene, part)
+            self.add(scene, part)
         if fatal is not None and not always:
             self._plain(scene, [scene.pick(-1)], Body(fatal=fatal))
         if always:
@@ -206,6 +206,10 @@ class Built:
         name = f"f{int(self._next())}"
         flow = Flow(name, scene.wired, tasks=scene.tasks, durability=durability)
         return Inner(flow, scene.given, scene.given_lists)
+
+    def add(self, scene: Scene, part: Part) -> None:
+        """Add a part of a flow under construction."""
+        PARTS[part.kind](self, scene, part)
 
     def _leave_to_luck(self, before: int) -> None:
         """How far the nodes made since then come is a matter of luck."""

@@ -483,7 +483,7 @@ class Judge:
                     yield Broken("kept", said)
 
     def effects_dropped(self) -> Iterator[Broken]:
-        ends = {id(one.body): one.order for one in self.ledger.ended}
+        ends = {id(one.body): one.order for one in self.ledger.ended if not one.is_left}
         made: dict[tuple[Visit, str, int], Body] = {}
         for body in self.ledger.bodies:
             if not (body.is_effect and body.endures):

@@ -56,6 +56,8 @@ class Ended(NamedTuple):
 
     order: int
     body: Body
+    is_left: bool = False
+    """True if it was left, to be called again: it waits, or is paused."""
 
 
 class Life(Protocol):
@@ -241,8 +243,8 @@ class Ledger:
                 return process.tag
         return None
 
-    def note_ended(self, body: Body) -> None:
-        self.ended.append(Ended(self.tick(), body))
+    def note_ended(self, body: Body, *, is_left: bool = False) -> None:
+        self.ended.append(Ended(self.tick(), body, is_left))
         if body.is_effect:
             self.at_it = [one for one in self.at_it if one[1] is not body]
 

@@ -213,7 +213,7 @@ def _play(fn: Callable[..., Any], is_effect: bool, of_call: OfCall) -> Callable[
             scene.fail(error)
             raise
         except Leave:
-            scene.end()
+            scene.end(is_left=True)
             raise
         if type(returned) is GeneratorType:
             return _stream(scene, returned)
@@ -250,7 +250,7 @@ async def _awaited(scene: _Scene, act: Callable[[], Any]) -> Any:
         scene.fail(error)
         raise
     except Leave:
-        scene.end()
+        scene.end(is_left=True)
         raise
     scene.end()
     return found
@@ -395,10 +395,10 @@ class _Scene:
         self._world.ledger.tell(f"{self._call.path} in {self._process.tag} raises {said[:200]}")
         self.end()
 
-    def end(self) -> None:
+    def end(self, *, is_left: bool = False) -> None:
         """Come to the end of the call."""
         assert self._body is not None
-        self._world.ledger.note_ended(self._body)
+        self._world.ledger.note_ended(self._body, is_left=is_left)
         self._world.reach(self._process, f"after body {self._body.path} {self._number}", AFTERWARDS)
 
 
