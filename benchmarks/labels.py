@@ -1,10 +1,11 @@
 """How long it takes to find and count runs by tags, attributes and times, and what these take in a store.
 
-    python benchmarks/labels.py STORE [--runs 10000 1000000]
+    python benchmarks/labels.py STORE [--runs 10000 1000000] [--again]
 
 STORE is an empty database of PostgreSQL for measuring, or the path of a new SQLite file. It gets as many
 runs as said, each with three attributes and some with tags, by statements of its own; then `host.runs` and
-`host.fleet.count` are asked, each several times, and the median is printed.
+`host.fleet.count` are asked, each several times, and the median is printed. With `--again` a store is asked
+that was filled before.
 """
 
 from __future__ import annotations
@@ -168,8 +169,11 @@ def main() -> None:
     )
     parser.add_argument("store")
     parser.add_argument("--runs", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--again", action="store_true", help="fill nothing")
     given = parser.parse_args()
-    if given.store.startswith("postgres"):
+    if given.again:
+        ask(given.store if "://" in given.store else f"sqlite:///{given.store}")
+    elif given.store.startswith("postgres"):
         on_postgres(given.store, given.runs)
     else:
         on_sqlite(Path(given.store), given.runs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import unquote
@@ -21,7 +21,6 @@ from everstep.client.surroundings import new_request_id
 from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.author.flow import Flow
-from everstep.model.acts import without_tokens
 from everstep.runtime.live.at_work import REQUEST
 from everstep.server.access.admission import Access
 from everstep.server.access.proxy import ProxyUsers
@@ -116,7 +115,7 @@ class Application:
             return
         began = time.monotonic()
         status = GONE
-        request_id = _request_id(scope)
+        request_id = _request_id(scope, self.service.access.without_tokens)
         around = REQUEST.set(request_id)
         if b"%2f" in scope.get("raw_path", b"").lower():
             scope = {**scope, "path": _path_of(scope["raw_path"])}
@@ -152,10 +151,10 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return found[0].decode("latin-1") if len(found) == 1 else None
 
 
-def _request_id(scope: Scope) -> str:
-    """Return the id that the client gave its request, if it is one, else a new one."""
+def _request_id(scope: Scope, cut: Callable[[str], str]) -> str:
+    """Return the id that the client gave its request, if it is one and no token is in it, else a new one."""
     given = _header(scope, b"x-request-id")
-    is_one = given is not None and _REQUEST_ID.fullmatch(given) and without_tokens(given) == given
+    is_one = given is not None and _REQUEST_ID.fullmatch(given) and cut(given) == given
     return given if is_one and given is not None else new_request_id()
 
 
@@ -220,9 +219,8 @@ class _Resource:
             return for_viewer(response, endpoint)
         except EverstepError as error:
             if error.http_status >= 500:
-                log.error(
-                    "%s %s: [%s] %s", request.method, self._path, error.code, without_tokens(str(error))
-                )
+                text = self._service.access.without_tokens(str(error))
+                log.error("%s %s: [%s] %s", request.method, self._path, error.code, text)
             elif endpoint.act:
                 await note_refusal(self._service, endpoint, request, error)
             caller = caller_of(request)

@@ -16,7 +16,7 @@ from everstep.client.audit import AuditInfo
 from everstep.server.access.roles import Role
 from everstep.server.endpoint import Guard
 from everstep.server.routes import ENDPOINTS
-from tests.integration.server.access.named_callers import ALL_ROLES, bearer, entry, token_of
+from tests.integration.server.access.named_callers import ALL_ROLES, bearer, entry, named, token_of
 from tests.integration.server.access.test_roles import call, filled, path_of
 
 ACTING = [e for e in ENDPOINTS if e.guard is Guard.BEARER and e.act]
@@ -187,6 +187,21 @@ def _request(chance: Random, path: str, token: str, of: str) -> dict[str, Any]:
         case "login":
             headers["Authorization"] = chance.choice(["Bearer ", "Basic ", "bearer  ", ""]) + token
     return {"url": path, **asked}
+
+
+def test_a_token_of_any_form_that_is_known_is_no_request_id(tmp_path: Path) -> None:
+    own = "s3cr3t.of-its_own-form"
+
+    async def ask() -> None:
+        async with named(tmp_path, entry("own", "operator", token=own)) as s:
+            headers = {"Authorization": f"Bearer {own}"}
+            for given in (own, f"{own}:7", token_of("none")):
+                made = (await s.client.get("/runs", headers={**headers, "X-Request-Id": given})).headers
+                assert own not in made["X-Request-Id"] and token_of("none") not in made["X-Request-Id"]
+            kept = await s.client.get("/runs", headers={**headers, "X-Request-Id": "kept-1"})
+            assert kept.headers["X-Request-Id"] == "kept-1"
+
+    asyncio.run(ask())
 
 
 def test_no_token_is_in_any_log_error_or_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
