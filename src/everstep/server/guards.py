@@ -44,7 +44,7 @@ async def check(service: Service, endpoint: Endpoint, request: Request) -> None:
     if endpoint.guard is not Guard.BEARER:
         return
     try:
-        request.scope[PRINCIPAL] = caller = _admitted(service, request)
+        caller = _admitted(service, request)
         _check_role(caller, endpoint)
         if caller.is_restricted:
             await _check_reach(service, caller, endpoint, request)
@@ -102,7 +102,7 @@ def unnamed_caller(service: Service, endpoint: Endpoint, request: Request) -> st
     if endpoint.guard is Guard.TOKEN:
         return BY_LINK
     caller = caller_of(request)
-    if caller is None or caller.name:
+    if caller is None or caller.name or caller.looks_only:
         return ""
     return BY_NOTHING if service.access.is_open else BY_SERVICE_TOKEN
 
@@ -131,8 +131,10 @@ def _admitted(service: Service, request: Request) -> Principal:
     """
     if service.access.is_open:
         _check_local(request)
+        request.scope[PRINCIPAL] = ANYONE
         return ANYONE
-    caller = service.access.admit(_claims(request))
+    # What is refused from here on is refused to someone who is known.
+    request.scope[PRINCIPAL] = caller = service.access.admit(_claims(request))
     if caller.by_cookie:
         _check_host(service, request)
         _check_looks(caller, request)

@@ -144,6 +144,11 @@ def test_a_session_of_a_named_token_has_its_role_and_ends_with_it(tmp_path: Path
             me = (await browser.get("/me")).json()
             assert (me["name"], me["role"]) == ("ann", "reader")
             assert code_of(await browser.post("/runs/A1/cancel", headers=OWN)) == (403, "request.forbidden")
+            foreign = {"Origin": "http://evil.test", "Sec-Fetch-Site": "cross-site"}
+            for headers in ({}, ACT | foreign):  # a page of another site has the browser send it
+                assert code_of(await browser.post("/runs/A1/pause", headers=headers))[0] == 403
+            rows = [(row.act, row.by, row.outcome) for row in await s.host.fleet.audit()]
+            assert rows == [(act, "ann", "refused") for act in ("cancel", "pause", "pause")]
             file.write_text(
                 line.replace("tokens.ann", "tokens.bob").replace(digest_of(secret), digest_of("x"))
             )
