@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from everstep import Context
+from everstep import Context, Flow
 from tests.budgets.meters import Allocations, Calls, Meter, Statements, Syncs
 from tests.budgets.wire import Wire
-from tests.budgets.works import WORKS, Work, bytes_of
+from tests.budgets.works import WORKS, Work, agent, bytes_of, chain
 
 MEMORY = Path("/dev/shm")
 STEPS = 1000
@@ -39,7 +39,10 @@ def count(url: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float
         watched = {name: _each_size(watch, WORKS[name], url, folder) for name in names}
         found = {name: alone[name] | watched[name] for name in names}
         if url == "sqlite:" and "w1" in names:
-            found["w1"]["bytes"] = {"file": round(bytes_of(folder, STEPS), 1)}
+            found["w1"]["bytes"] = {"file": round(bytes_of(folder, chain(STEPS), {"v0": 0}, STEPS), 1)}
+        if url == "sqlite:" and "calls" in names:
+            flow = Flow("calls", [agent], durability="strong")
+            found["calls"]["bytes"] = {"file": round(bytes_of(folder, flow, {"n": STEPS}, STEPS), 1)}
     return found
 
 

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 ON = {
     "sqlite": tuple(WORKS),
     "file": ("w1",),
-    "postgres": ("w1", "w3", "w4", "claimed"),
-    "redis": ("w1", "w3", "w4", "claimed"),
+    "postgres": ("w1", "w3", "w4", "claimed", "calls"),
+    "redis": ("w1", "w3", "w4", "claimed", "calls"),
     "s3": ("w1",),
 }
 _THREADED = {("postgres", "w4"), ("postgres", "claimed"), ("redis", "w4"), ("redis", "claimed")}

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import apsw
 
-from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, ifelse, node
+from everstep import END, AsyncContext, AsyncHost, Context, Durability, Flow, Host, Node, Retry, ifelse, node
 from everstep.steps import MARKS
 from everstep.testing import ManualClock
 
@@ -73,6 +73,15 @@ def look_up(n: int) -> dict[str, Any]:
     return {"ok": True, "i": n, "s": "hello"}
 
 
+async def look_up_soon(n: int) -> dict[str, Any]:
+    return look_up(n)
+
+
+async def look_up_beside(n: int) -> dict[str, Any]:
+    await asyncio.sleep(0)  # as all of them are under way then
+    return look_up(n)
+
+
 @node(output="out")
 def agent(n: int, ctx: Context) -> int:
     for k in range(n):
@@ -80,12 +89,61 @@ def agent(n: int, ctx: Context) -> int:
     return n
 
 
+@node(output="out", name="agent")
+async def async_agent(n: int, ctx: AsyncContext) -> int:
+    for k in range(n):
+        await ctx.step("look", look_up_soon, k)
+    return n
+
+
+@node(output="out", name="agent")
+async def agent_at_once(n: int, ctx: AsyncContext) -> int:
+    await asyncio.gather(*(ctx.step("look", look_up_beside, k, key=k) for k in range(n)))
+    return n
+
+
 @contextmanager
-def calls(url: str, n: int) -> Iterator[Go]:
-    """Durable calls of one node, each committed."""
-    flow = Flow("calls", [agent], durability="strong")
+def calls(url: str, n: int, of: Node = agent) -> Iterator[Go]:
+    """Durable calls of one node, each committed; those that are made at once share commits."""
+    flow = Flow("calls", [of], durability="strong")
     with Host(url, clock=ManualClock()) as host:
         yield lambda _: host.run(flow, {"n": n}).raise_for_status()
+
+
+def ending(by: Stop, of: Node) -> Flow:
+    """Return the same flow with a node that does something before it returns."""
+
+    def sync(n: int, ctx: Context) -> int:
+        found: int = of.fn(n, ctx)
+        by()
+        return found
+
+    async def soon(n: int, ctx: AsyncContext) -> int:
+        found: int = await of.fn(n, ctx)
+        by()
+        return found
+
+    return Flow("calls", [node(output="out", name="agent")(soon if of.is_async else sync)])
+
+
+@contextmanager
+def replayed(url: str, n: int, of: Node = agent) -> Iterator[Go]:
+    """From opening a store to the end of the calls of a node whose process died when it had made them."""
+    runs = [f"run-{k}" for k in range(TIMES)]
+    for run_id in runs:
+        _in_a_process(partial(_make_and_die, url, n, run_id, of))
+    left = iter(runs)
+
+    def go(stop: Stop) -> None:
+        with Host(url, clock=ManualClock()) as host:
+            host.run(ending(stop, of), run_id=next(left)).raise_for_status()
+
+    yield go
+
+
+def _make_and_die(url: str, n: int, run_id: str, of: Node) -> None:
+    with Host(url, clock=ManualClock()) as host:
+        host.run(ending(partial(os._exit, DIED), of), {"n": n}, run_id=run_id)
 
 
 def chain(n: int, each: Node = step) -> Flow:
@@ -226,20 +284,27 @@ def w4(url: str, n: int) -> Iterator[Go]:
 
 
 def _left_by_a_dead_process(url: str, n: int, run_id: str) -> str:
-    child = os.fork()
-    if child == 0:
+    def dying(i: int) -> int:
+        if i == n - 1:
+            os._exit(DIED)
+        return i + 1
 
-        def dying(i: int) -> int:
-            if i == n - 1:
-                os._exit(DIED)
-            return i + 1
-
+    def drive() -> None:
         with Host(url, clock=ManualClock()) as host:
             host.run(counting(n, dying), {"i": 0, "n": n}, run_id=run_id)
+
+    _in_a_process(drive)
+    return run_id
+
+
+def _in_a_process(work: Callable[[], object]) -> None:
+    """Do what ends its process, in a fork of this one."""
+    child = os.fork()
+    if child == 0:
+        work()
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == DIED
-    return run_id
 
 
 @contextmanager
@@ -281,12 +346,12 @@ def inner(url: str, n: int) -> Iterator[Go]:
         yield lambda _: host.run(flow, {"v0": 0}).raise_for_status()
 
 
-def bytes_of(folder: Path, n: int) -> float:
-    """Return how many bytes a SQLite file has for each step of a chain of n, all that is in it counted."""
-    file = folder / "bytes.db"
+def bytes_of(folder: Path, flow: Flow, inputs: dict[str, Any], n: int) -> float:
+    """Return how many bytes a SQLite file has for each of n steps of a run, all that is in it counted."""
+    file = folder / f"{flow.name}-bytes.db"
     # By a clock that stands still some fields would be shorter.
     with Host(f"sqlite:///{quote(str(file))}?synchronous=off") as host:
-        host.run(chain(n), {"v0": 0}).raise_for_status()
+        host.run(flow, inputs).raise_for_status()
     with closing(apsw.Connection(str(file))) as connection:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     return file.stat().st_size / n
@@ -308,4 +373,8 @@ WORKS = {
     "retry": Work(partial(w1, each=fails_once), 50, "step"),
     "announced": Work(partial(w1, each=announced), 50, "step"),
     "calls": Work(calls, 50, "call"),
+    "async calls": Work(partial(calls, of=async_agent), 50, "call"),
+    "calls at once": Work(partial(calls, of=agent_at_once), 50, "call"),
+    "replayed calls": Work(replayed, 200, "call"),
+    "replayed async calls": Work(partial(replayed, of=async_agent), 200, "call"),
 }

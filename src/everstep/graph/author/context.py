@@ -43,6 +43,11 @@ class Spent:
     def __init__(self, written: Awaitable[None] | None = None) -> None:
         self._written = written
 
+    @property
+    def is_done(self) -> bool:
+        """True if it is durable already, and there is nothing to wait for."""
+        return self._written is None
+
     def __await__(self) -> Generator[Any, Any, None]:
         if self._written is not None:
             yield from self._written.__await__()

@@ -102,7 +102,8 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.place("", step.whole_name(RESULT), slot)
         gone = len(state.gone)
         state.evolve_unit(*place, step)
-        _drop_requests(space, state.gone[gone:])
+        if len(state.gone) > gone:
+            _drop_requests(space, state.gone[gone:])
         return
     gone = len(state.gone)
     _apply_inside(state, space, step, slots)

@@ -455,7 +455,7 @@ class Journal:
         assert store is not None
         if self.outbox is not None and self.outbox.kept:
             return False
-        if not self.confirm_blocking():
+        if self._unsure is not None and not self.confirm_blocking():
             return False
         try:
             record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())

@@ -78,6 +78,8 @@ class Midway:
         self._teller = run.teller
         self._late = late
         self._guards = guards
+        self.is_guarded = guards is not None
+        """True if a guard may stand before what a node does."""
         self._owe = owe
         self._loop = run.loop
         self._thread = self._services.system.thread_id()

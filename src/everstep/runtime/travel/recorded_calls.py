@@ -35,6 +35,7 @@ class Unwritten:
     """Stands for the writer of a run that is only looked at: it takes nothing."""
 
     writes = has_ended_steps = False
+    steps = ()
 
     def __init__(self, run_id: str, key_run: str) -> None:
         self.run_id, self.key_run = run_id, key_run
@@ -47,6 +48,8 @@ class Past:
     """What is noted needs no other thread."""
     is_paused = False
     """A pause of the run does not hold up who looks at its past."""
+    is_guarded = False
+    """No guard stands before what is done again."""
     own_task = None
 
     def __init__(
@@ -58,9 +61,6 @@ class Past:
     @property
     def run(self) -> Past:
         return self
-
-    def held(self, _: Call) -> None:
-        """No guard stands before what is done again."""
 
     async def nap(self, until: datetime) -> None:
         """Let time pass before a call is tried again."""

@@ -632,15 +632,18 @@ class Units:
                 if self._midway.is_paused and self._is_held:
                     await self._park()
                 if unit.options.is_effect:
-                    self._check_guards()
-                    if self._journal.has_ended_steps or (self._reads_signals and self._is_first()):
+                    if self._midway.is_guarded:
+                        self._check_guards()
+                    if (self._journal.steps or self._reads_signals) and self._has_more_to_write():
                         await self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
-                    made = (
-                        self._called(unit) if self._around is None else self._surrounded(unit, failures + 1)
-                    )
-                    value = await made
+                    if self._around is not None:
+                        value = await self._surrounded(unit, failures + 1)
+                    elif unit.options.timeout is not None:
+                        value = await self._called(unit)
+                    else:
+                        value = await self._awaited(unit, self._kwargs_of(unit))
                     draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
@@ -652,7 +655,12 @@ class Units:
                     failed = None
                     await self._pause(retry_at)
                     continue
-                await self._note_result(unit, draft, failures + 1, started_at)
+                if self._journal.writes:
+                    if draft.spill is not None:
+                        await self._put_aside(draft)
+                    self._call.beat()
+                    if (recorded := self._note_result(unit, draft, failures + 1, started_at)) is not None:
+                        await recorded
                 return value
         finally:
             failed = None  # its traceback leads here
@@ -668,13 +676,15 @@ class Units:
             if not (parked := self._parked.pop()).done():
                 parked.set_result(None)
 
-    async def _note_result(self, unit: Asked, draft: Slot, attempts: int, started_at: datetime) -> None:
-        if not self._journal.writes:
-            return
-        await self._put_aside(draft)
-        self._call.beat()
+    def _note_result(
+        self, unit: Asked, draft: Slot, attempts: int, started_at: datetime
+    ) -> Awaitable[None] | None:
+        """Have a result recorded; returns what to await until it is, if it is not at once."""
         record = self._recording(unit, Status.COMPLETED, attempts, (draft,), started_at=started_at)
-        await self._write_in_order(unit, record)
+        if self._is_shared:
+            return self._write_in_order(unit, record)
+        spent = self._midway.write(self._call, record)
+        return None if spent.is_done else spent
 
     async def _write_in_order(
         self, unit: Asked, record: Callable[[], News | None], *, comes_back: bool = True
@@ -766,10 +776,13 @@ class Units:
                 raise self._too_slow(unit) from None
             raise
 
-    async def _awaited(self, unit: Asked, kwargs: dict[str, Any]) -> Any:
+    def _awaited(self, unit: Asked, kwargs: dict[str, Any]) -> Awaitable[Any]:
         fn = unit.fn if self.plays is None else self.plays(unit)
         if is_async(unit.fn):
-            return await self._inside(unit, fn(*unit.args, **kwargs))
+            return self._inside(unit, fn(*unit.args, **kwargs))
+        return self._on_thread(unit, fn, kwargs)
+
+    async def _on_thread(self, unit: Asked, fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
         context = self._context(unit)
         loop = asyncio.get_running_loop()
         make = partial(context.run, fn, *unit.args, **kwargs)
@@ -810,8 +823,9 @@ class Units:
                 if self._midway.is_paused and self._is_held:
                     self._hold()
                 if unit.options.is_effect:
-                    self._check_guards()
-                    if self._journal.has_ended_steps or (self._reads_signals and self._is_first()):
+                    if self._midway.is_guarded:
+                        self._check_guards()
+                    if (self._journal.steps or self._reads_signals) and self._has_more_to_write():
                         self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
@@ -854,7 +868,7 @@ class Units:
             returned = context.run(fn, *unit.args, **kwargs)
         else:
             returned = self._within(unit, partial(context.run, fn, *unit.args, **kwargs))
-        if inspect.isawaitable(returned):
+        if returned.__class__ not in _NOT_AWAITED and inspect.isawaitable(returned):
             if isinstance(returned, Coroutine):
                 returned.close()
             raise BadRequest(
@@ -922,6 +936,10 @@ class Units:
         i, scope = self._call.index, self._call.scope
         return self._journal.writes and i not in scope.units and i not in scope.begun
 
+    def _has_more_to_write(self) -> bool:
+        """True if something is to be written before an effect is made."""
+        return self._journal.has_ended_steps or (self._reads_signals and self._is_first())
+
     def _flush_first(self) -> News:
         """Have what led to an effect written. If signals could change that, say that the node has begun.
 
@@ -966,7 +984,9 @@ class Units:
     ) -> None:
         """Buffer the step of a call, on the drive's loop or the thread that holds it up."""
         self._check_current()
-        facts = UnitFacts(unit.arguments, unit.options.is_brief, changed=self.take_changed())
+        facts = UnitFacts(
+            unit.arguments, unit.options.is_brief, changed=self.take_changed() if self._changed else ()
+        )
         if self._is_shared:
             facts = replace(facts, behind=unit.behind, asked=round(unit.asked, 3))
         step = decide.unit(
@@ -977,7 +997,7 @@ class Units:
             status=status,
             attempts=attempts,
             facts=facts,
-            writes=tuple([draft.written for draft in drafts]),
+            writes=(drafts[0].written,) if len(drafts) == 1 else tuple([draft.written for draft in drafts]),
             error=None if error is None else describe_error(error),
             retry_at=retry_at,
             started_at=started_at,
@@ -1065,6 +1085,8 @@ class Units:
 
 
 _PURE = UnitOptions.of(effects="pure")
+_NOT_AWAITED = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
+"""Of what most calls return, which need not be asked whether it is to be awaited."""
 TAKES = b"inbox"
 _RETRYING = Status.RETRYING
 _WRITTEN: News = (Trigger.UNIT, None)
