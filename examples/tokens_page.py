@@ -43,18 +43,20 @@ async def reply(question: str, ctx: Context) -> str:
 flow = Flow("chat", [reply], streams=True, durability="strong")
 
 PAGE = """<!doctype html>
-<title>Tokens</title>
+<meta charset="utf-8"><title>Tokens</title><link rel="icon" href="data:,">
 <form onsubmit="ask(event)"><input id="question" value="What is a run?"><button>Ask</button></form>
-<p id="answer"></p>
+<p id="answer" aria-live="polite"></p>
 <script>
+let source;
 async function ask(event) {
   event.preventDefault();
   const answer = document.getElementById("answer");
   const started = await fetch("/ask?question=" + encodeURIComponent(question.value), {method: "POST"});
   const {run_id} = await started.json();
+  source?.close();  // of two answers at once, the newer one is shown
   answer.textContent = "";
   // A browser that loses the line asks again by itself, with the id of the last event that it saw.
-  const source = new EventSource("/runs/" + run_id);
+  source = new EventSource("/runs/" + run_id);
   let told_by = "";
   source.addEventListener("token", e => {
     const {text, attempt} = JSON.parse(e.data);
@@ -63,7 +65,11 @@ async function ask(event) {
     answer.textContent += text;
   });
   source.addEventListener("gap", e => answer.textContent += " … ");
-  source.addEventListener("end", e => { answer.textContent = JSON.parse(e.data).answer; source.close(); });
+  source.addEventListener("end", e => {
+    const {status, answer: whole} = JSON.parse(e.data);
+    answer.textContent = whole ?? "There is no answer: the run " + status + ".";
+    e.target.close();
+  });
 }
 </script>"""
 
@@ -118,7 +124,7 @@ async def _frames(host: AsyncHost, run_id: str, after: str | None) -> AsyncGener
                 yield _frame(event.id, "gap", event.data)
             elif event.kind == "run_ended":
                 state = await host.state(run_id)
-                yield _frame(event.id, "end", {"answer": state.get("answer")})
+                yield _frame(event.id, "end", {"status": event.data["status"], "answer": state.get("answer")})
 
 
 def _frame(id: str, kind: str, data: dict[str, object]) -> str:

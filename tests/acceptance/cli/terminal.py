@@ -34,6 +34,11 @@ class Terminal:
         """Read until this is shown."""
         assert self._is_shown(wanted, 20), self.shown
 
+    def read_past(self, wanted: str) -> None:
+        """Read until this is shown, and forget it with all before it."""
+        self.read(wanted)
+        self.shown = self.shown.partition(wanted)[2]
+
     def _is_shown(self, wanted: str, seconds: float) -> bool:
         ends = time.monotonic() + seconds
         while wanted not in self.shown:
@@ -44,15 +49,16 @@ class Terminal:
         return True
 
     def interrupt(self, wanted: str) -> None:
-        """Type Ctrl-C at a prompt, and again until this is shown and a new prompt behind it.
+        """Type Ctrl-C at the prompt that was read last, until this is shown and a new prompt behind it.
 
         Python does not hear one that comes when the prompt is shown and it does not wait for keys yet.
         """
+        self.shown = ""
         for _ in range(20):
             self.type("\x03")
             if self._is_shown(wanted, 1):
                 break
-        self.shown = self.shown.partition(wanted)[2]
+        self.read_past(wanted)
         self.read("> ")  # before it, a Ctrl-D would be a key like others
 
     def type(self, text: str) -> None:

@@ -73,6 +73,12 @@ def bot(ctx: Context) -> str:
 
 inside = Flow("inside", [bot])
 
+@node(output="bought")
+def buy(ok: wait.ApprovalOutput) -> str:
+    return "bought" if ok.approved else "not bought"
+
+shop = Flow("shop", [chain(wait.signal("message"), wait.approval("ok"), buy, again), part], entry="message")
+
 talk = Flow("talk", [agent], inbox={"messages": append})
 two = Flow("two", [wait.signal("message"), wait.signal("stop")])
 deaf = Flow("deaf", [shout])
@@ -225,11 +231,57 @@ def test_ctrl_c_stops_a_turn_an_empty_line_goes_on_and_ctrl_d_leaves(tmp_path: P
     terminal.read("an empty line tries it again")
     (tmp_path / "fixed").touch()
     terminal.type("\n")
-    terminal.read("FAIL\r\n")
-    terminal.shown = terminal.shown.partition("FAIL\r\n")[2]
+    terminal.read_past("FAIL\r\n")
     terminal.read("> ")
     terminal.interrupt("Ctrl-D leaves")
     terminal.type("\x04")
     assert terminal.wait() == 0, terminal.shown
     assert "go on with: everstep chat flows.py:chat --run-id A" in terminal.shown
     assert replies(tmp_path, "A") == ["shout@1", "shout@2"]
+
+
+def test_what_is_said_after_a_failed_turn_is_taken_once_that_was_tried_again(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A")
+    terminal.read("> ")
+    terminal.type("fail\n")
+    terminal.read("so does what you say next")
+    terminal.type("too early\n")
+    terminal.read("what you said was not sent")
+    (tmp_path / "fixed").touch()
+    terminal.type("go on\n")
+    terminal.read("FAIL\r\n")
+    assert "TOO EARLY" not in terminal.shown
+    terminal.read_past("GO ON\r\n")
+    terminal.read("> ")
+    terminal.interrupt("Ctrl-D leaves")
+    terminal.type("\x04")
+    assert terminal.wait() == 0, terminal.shown
+    with Host(f"sqlite:///{tmp_path}/.everstep/runs.db") as host:
+        assert host.inbox("A") == []
+
+
+def test_a_conversation_goes_on_behind_an_approval_that_another_process_gives(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "chat", "flows.py:shop", "--run-id", "A")
+    terminal.read("> ")
+    terminal.type("one\n")
+    terminal.read("what you say is kept until then; an empty line looks whether it goes on")
+    with Host(f"sqlite:///{tmp_path}/.everstep/runs.db") as host:
+        [wait] = host.waits("A")
+        host.answer(wait.id, {"approved": False})
+        terminal.type("\n")
+        terminal.read("not bought")
+        terminal.type("bye\n")
+        terminal.shown = ""
+        terminal.read("an empty line looks")
+        [wait] = host.waits("A")
+        host.answer(wait.id, {"approved": True})
+    terminal.type("\n")
+    assert terminal.wait() == 0, terminal.shown
+    assert "see you" in terminal.shown and "run A completed" in terminal.shown
+
+
+def test_a_conversation_that_is_over_asks_for_nothing(tmp_path: Path) -> None:
+    chat(tmp_path, "chat", "--run-id", "A", typed="bye\n")
+    terminal = Terminal(tmp_path, "chat", "flows.py:chat", "--run-id", "A")
+    assert terminal.wait() == 0
+    assert "run A completed" in terminal.shown and "> " not in terminal.shown

@@ -29,6 +29,7 @@ from everstep.cli.commands.waits.inbox import json_or_text
 from everstep.cli.failures import say
 from everstep.cli.live.progress import describe
 from everstep.cli.view.lookup import Lookup
+from everstep.cli.view.pauses import held_back, pause_of
 from everstep.cli.view.text import jsonable, one_line, preview, printable
 from everstep.cli.view.waits import wait_json, wait_lines
 from everstep.codec.wire import wire
@@ -49,6 +50,8 @@ WRONG_USAGE = 2
 RECENT = 5
 """Checkpoints among the newest that have the last call of a turn."""
 _NO_REPLIES = ("$now", "$uuid", "$random")
+_OVER = (Status.COMPLETED, Status.CANCELLED)
+_STUCK = (Status.FAILED, Status.ABANDONED)
 
 
 @click.command()
@@ -304,6 +307,8 @@ class Talk:
         self._status: Status | None = None
         """How the run stood after the last turn; none if that was stopped."""
         self._code = 0
+        self._is_held = False
+        """True if the run can take nothing that is said before something else has happened."""
         self._is_greeted = False
         self._is_refused = False
         """True if the run goes by another flow, so that this command cannot go on with it."""
@@ -311,17 +316,29 @@ class Talk:
     def hold(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> int:
         """Take turns until the end, and return the exit code."""
         try:
-            self._open(run_id, inputs)
-            for line in self._lines():
-                if not self._take(line):
-                    break
+            goes_on = self._open(run_id, inputs)
+            while goes_on:
+                goes_on = self._take_next()
         except KeyboardInterrupt:
             self._code = 130
         self._leave()
         return self._code
 
-    def _open(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> None:
-        """Begin the run, or find the one that goes on; a flow that waits may speak first."""
+    def _take_next(self) -> bool:
+        """Read what is said next and take a turn with it; false if there is no other."""
+        try:
+            line = self._next_line()
+            return line is not None and self._take(line)
+        except KeyboardInterrupt:
+            if not self._screen.is_for_people:
+                raise
+            return True  # it came between a turn and the prompt
+
+    def _open(self, run_id: str | None, inputs: Mapping[str, Any] | None) -> bool:
+        """Begin the run, or find the one that goes on; a flow that waits may speak first.
+
+        False if there can be no turn.
+        """
         is_there = run_id is not None and self._is_there(run_id)
         given = inputs
         if not is_there:
@@ -331,10 +348,10 @@ class Talk:
             # Driven now, it would go past what is said first.
             self._run_id = self._host.start(self._flow, given, run_id=run_id, **who()).run_id
             self._status = Status.HALTED
-        else:
-            if is_there and self._status not in (Status.COMPLETED, Status.CANCELLED):
-                self._greet()
-            self._turn(lambda: self._host.run(self._flow, given, run_id=run_id, **who()))
+            return True
+        if is_there and self._status not in _OVER:
+            self._greet()
+        return self._turn(lambda: self._host.run(self._flow, given, run_id=run_id, **who()))
 
     def _is_there(self, run_id: str) -> bool:
         try:
@@ -362,32 +379,38 @@ class Talk:
         inbox = self._flow.inbox.items()
         return {name: [] for name, how in inbox if how == Reducer.APPEND and self._flow.input_hints(name)}
 
-    def _lines(self) -> Iterator[str]:
-        """Yield what is typed; Ctrl-C at the prompt forgets the line, Ctrl-D ends."""
+    def _next_line(self) -> str | None:
+        """Return what is typed; Ctrl-C at the prompt forgets the line, Ctrl-D ends."""
         if not self._screen.is_for_people:
-            yield from (line.rstrip("\r\n") for line in sys.stdin)
-            return
+            line = sys.stdin.readline()
+            return line.rstrip("\r\n") if line else None
         self._greet()
         while True:
             try:
-                yield input(PROMPT)
+                return input(PROMPT)
             except KeyboardInterrupt:
                 click.echo()
                 self._screen.note("Ctrl-D leaves")
             except EOFError:
                 click.echo()
-                return
+                return None
 
     def _take(self, line: str) -> bool:
         """Take a turn with what was typed; false if there can be no other."""
         if not line.strip():
-            if self._status in (Status.HALTED, Status.COMPLETED):
-                return True
-            return self._turn(lambda: self._host.resume(self._run_id, self._flow, **who()))
+            is_their_turn = self._status is Status.HALTED and not self._is_held
+            return is_their_turn or self._go_on()
+        if self._status in _STUCK and not (self._go_on() and self._status is Status.HALTED):
+            self._screen.note("what you said was not sent, as the run does not go on")
+            return self._status not in _OVER
         value = json_or_text(line) if self._screen.as_json else line
         return self._turn(
             lambda: self._host.send(self._run_id, self._listening(), value, drive=self._flow, **who())
         )
+
+    def _go_on(self) -> bool:
+        """Go on with a turn that was stopped or has failed, or that waited for something else."""
+        return self._turn(lambda: self._host.resume(self._run_id, self._flow, **who()))
 
     def _listening(self) -> str:
         if self._signal is None:
@@ -398,13 +421,13 @@ class Talk:
         self._screen.begin_turn()
         try:
             result: RunResult = drive()
+            self._run_id, self._status = result.run_id, result.status
+            self._screen.result(result, self._flow, self._host)
+            return self._goes_on(result)
         except KeyboardInterrupt:
             return self._stopped()
         except EverstepError as error:
             return self._refused(error)
-        self._run_id, self._status = result.run_id, result.status
-        self._screen.result(result, self._flow, self._host)
-        return self._goes_on(result)
 
     def _stopped(self) -> bool:
         self._status = None
@@ -419,14 +442,14 @@ class Talk:
         self._screen.refuse(error)
         self._code = error.exit_code
         self._is_refused = isinstance(error, FlowChanged)
-        may_go_on = self._screen.is_for_people if isinstance(error, RunEnded) else bool(self._run_id)
-        return may_go_on and error.exit_code == WRONG_USAGE
+        if isinstance(error, RunEnded):
+            self._status = self._host.info(self._run_id).status  # another process has ended it
+            return self._screen.is_for_people and self._status not in _OVER
+        return bool(self._run_id) and not self._is_refused and error.exit_code == WRONG_USAGE
 
     def _goes_on(self, result: RunResult) -> bool:
         if result.status is Status.HALTED:
-            others = [wait for wait in result.waits if wait.kind != SIGNAL_KIND]
-            for line in wait_lines(others, self._place.store, with_tokens=False):
-                self._screen.note(line)
+            self._tell_what_holds(result)
             self._code = 0 if self._screen.is_for_people else self._code
             return True
         if result.status is Status.COMPLETED:
@@ -436,19 +459,32 @@ class Talk:
             message = f"{result.error.type}: {result.error.message}"
             trace = result.error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
             say(result.error.code, message, "", trace)
-        if result.status is Status.FAILED and self._screen.is_for_people:
-            self._screen.note("an empty line tries it again, Ctrl-D leaves")
+        if result.status in _STUCK and self._screen.is_for_people:
+            self._screen.note("an empty line tries it again, and so does what you say next; Ctrl-D leaves")
             return True
         return False
+
+    def _tell_what_holds(self, result: RunResult) -> None:
+        """Say what a run waits for besides what is said here, or that it is paused."""
+        others = [wait for wait in result.waits if wait.kind != SIGNAL_KIND]
+        is_held_by_others = len(others) == len(result.waits) > 0
+        self._is_held = result.is_paused or is_held_by_others
+        if result.is_paused and (pause := pause_of(self._host, self._host.info(result.run_id))) is not None:
+            self._screen.note(held_back(result.run_id, pause, self._place.store))
+        for line in wait_lines(others, self._place.store, with_tokens=False):
+            self._screen.note(line)
+        if self._is_held and self._screen.is_for_people:
+            self._screen.note("what you say is kept until then; an empty line looks whether it goes on")
 
     def _leave(self) -> None:
         if not self._run_id or self._is_refused:
             return
         again = command_line("chat", self._place.flow, "--run-id", self._run_id, store=self._place.store)
-        if self._status in (Status.COMPLETED, Status.CANCELLED):
+        if self._status is not None and self._status in _OVER:
             self._screen.note(f"run {self._run_id} {self._status.value}")
-        elif self._status is Status.FAILED:
-            again = command_line("resume", self._run_id, store=self._place.store)
-            self._screen.note(f"run {self._run_id} failed; try it again with: {again}")
+        elif self._status in _STUCK:
+            if not self._screen.is_for_people:  # there, an empty line would do
+                again = command_line("resume", self._run_id, store=self._place.store)
+            self._screen.note(f"run {self._run_id} {self._status.value}; try it again with: {again}")
         else:
             self._screen.note(f"go on with: {again}")
