@@ -13,6 +13,7 @@ from everstep.model.commits import NO_LABELS, Admission, Commit, Labels, RunRow,
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord
+from everstep.model.waits import HadEvent
 
 
 def judge(
@@ -99,8 +100,10 @@ def opening_of_fork(
     body: bytes,
     blueprint: bytes,
     labels: Labels = NO_LABELS,
+    had: tuple[HadEvent, ...] = (),
 ) -> Commit:
-    """Return the commit that admits a fork with its first record and its labels, without a lease."""
+    """Return the commit that admits a fork with its first record, its labels and the events that it had,
+    without a lease."""
     admission = Admission(
         flow_id=record.flow_id,
         flow_version=record.flow_version,
@@ -113,6 +116,7 @@ def opening_of_fork(
         ttl=timedelta(0),
         process=None,
         tags=labels.tags,
+        had=had,
         **parent.traits(),
     )
     return Commit(

@@ -11,7 +11,7 @@ import msgspec
 from everstep.model.acts import AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, is_pause
-from everstep.model.waits import WaitRow
+from everstep.model.waits import HadEvent, WaitRow
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class Admission(Traits, frozen=True, kw_only=True):
     process: Process | None
     tags: tuple[Tag, ...] = ()
     """What it is called by; a fork has what its parent was called by at that time."""
+    had: tuple[HadEvent, ...] = ()
+    """Events that nodes of its parent had by then: those of a fork get none of them again."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from everstep.model.commits import NO_LABELS, OWN_FLOWS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
+from everstep.model.waits import HadEvent
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
 from everstep.runtime.drive.apply import apply
@@ -39,10 +40,12 @@ from everstep.runtime.services import Services
 if TYPE_CHECKING:
     from everstep.runtime.drive.attributes import inherited
     from everstep.runtime.operations.acting import riding, written
+    from everstep.runtime.travel.had_events import had_by
 else:
     inherited = on_demand("everstep.runtime.drive.attributes:inherited")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
+    had_by = on_demand("everstep.runtime.travel.had_events:had_by")
 
 log = logging.getLogger("everstep")
 
@@ -112,14 +115,14 @@ async def fork(
         keep_keys=keep_keys,
         again=again or None,
         labels=labels,
+        # What is edited may ask for the same events again.
+        had=() if any(edits) or again else await had_by(services, runs, plan, link.row, sequence),
     )
-    audit = None
-    if act is not None or services.notes_unnamed:
-        audit = riding(act, new_id, f"{row.run_id}@{sequence}", of=row.run_id)
+    is_noted = act is not None or services.notes_unnamed
+    audit = riding(act, new_id, f"{row.run_id}@{sequence}", of=row.run_id) if is_noted else None
     if audit is not None:
         commit = msgspec.structs.replace(commit, audit=audit)
-    put = partial(services.committer.put, commit)
-    verdict = await patiently(services.clock, put, outage(services.store))
+    verdict = await patiently(services.clock, partial(services.committer.put, commit), outage(services.store))
     if audit is not None:
         written(audit, is_done=verdict is Verdict.ACCEPTED)
     if verdict is Verdict.EXISTS:
@@ -342,6 +345,7 @@ def _commit(
     keep_keys: bool,
     again: dict[str, tuple[str, ...]] | None,
     labels: Labels,
+    had: tuple[HadEvent, ...],
 ) -> Commit:
     parent, now = link.row, services.clock.now()
     writes = tuple(d.written for d in drafts)
@@ -362,7 +366,7 @@ def _commit(
     )
     payloads = [d.payload for d in drafts if d.payload is not None]
     body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)
-    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint, labels)
+    return opening_of_fork(record, parent, link.sequence, body, plan.blueprint, labels, had)
 
 
 def find_inside(state: RunState, name: str, sequence: int) -> tuple[Scope, str]:

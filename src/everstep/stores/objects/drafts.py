@@ -205,6 +205,8 @@ class Draft:
         if row.parent_run_id is not None:
             self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
         self._follow(commit, standing, row)
+        if commit.admission is not None and commit.admission.had:
+            self.restore_had(commit.admission.had)
 
     def _follow(self, commit: Commit, standing: Standing, row: RunRow) -> None:
         self._standing = standing

@@ -38,6 +38,10 @@ WHERE run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1) ORDER BY p
 -- name: restore_had
 INSERT INTO {schema}.taken_events (run_key, path, name, event_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
+-- name: admit_had
+INSERT INTO {schema}.taken_events (run_key, path, name, event_id)
+SELECT run_key, $2, $3, $4 FROM {schema}.runs WHERE run_id = $1 ON CONFLICT DO NOTHING;
+
 -- name: restore_signal
 INSERT INTO {schema}.inbox (run_key, signal_id, name, value, sent_at, number, wait_id, taken_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);

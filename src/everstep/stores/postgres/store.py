@@ -264,30 +264,50 @@ class PostgresStore:
             said, bodies = group([commit], self._known_flows)
             channel = self._channel if _makes_due(commit) else None
             [[[verdict]]] = rows(db, self._sql["put_more"], (said.decode(), bodies, self._now(), channel))
+            self._keep_had(db, commit, _VERDICTS[verdict.encode()])
             return _VERDICTS[verdict.encode()]
 
     def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
         said, bodies = group(commits, self._known_flows)
         channel = self._channel.encode() if any(map(_makes_due, commits)) else None
         values = (said, bodies, number(self._now()), channel)
-        call = self._put_group
+        call, has_had = self._put_group, False
         for commit in commits:
             if (
                 commit.taken
                 or commit.pairs
                 or commit.audit is not None
                 or commit.attributes
-                or (commit.admission is not None and commit.admission.tags)
+                or (commit.admission is not None and (commit.admission.tags or commit.admission.had))
             ):
                 call = self._put_more
+                has_had = has_had or bool(commit.admission is not None and commit.admission.had)
                 if commit.audit is not None and commit.audit.once:
                     return self._put_apart(commits)
-        found = self._connections.use(lambda db: call(db, values))
+        if has_had:
+            found = self._connections.use(partial(self._put_had, commits=commits, call=call, values=values))
+        else:
+            found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
         for commit, verdict in zip(commits, verdicts, strict=True):
             if commit.admission is not None and verdict is Verdict.ACCEPTED:
                 self._known_flows.add(commit.admission.flow_hash)
         return verdicts
+
+    def _put_had(
+        self, db: Connection, commits: Sequence[Commit], call: PreparedCall, values: Sequence[Any]
+    ) -> bytes:
+        """Put commits of which some admit forks, with the events that these had."""
+        with db.transaction():
+            found = call(db, values)
+            for commit, verdict in zip(commits, found[1:-1].split(b","), strict=True):
+                self._keep_had(db, commit, _VERDICTS[verdict])
+            return found
+
+    def _keep_had(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
+        if commit.admission is not None and verdict is Verdict.ACCEPTED:
+            for had in commit.admission.had:
+                db.execute(self._sql["admit_had"], (text(commit.run_id), *map(text, had)))
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._records.get((text(run_id), first, LAST if last is None else last))

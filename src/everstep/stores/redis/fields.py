@@ -142,6 +142,8 @@ def _brings(commit: Commit) -> bytes:
         more["audit"] = audit_fields(commit.audit)
     if commit.admission is not None and commit.admission.tags:
         more["tags"] = tag_fields(commit.admission.tags)
+    if commit.admission is not None and commit.admission.had:
+        more["had"] = commit.admission.had
     if commit.attributes:
         more["attributes"] = attribute_fields(commit.attributes)
     if commit.adopts is not None:

@@ -420,6 +420,8 @@ class SqliteStore:
             self._audit.add(commit.audit, self._clock.now())
         if a.tags or commit.attributes:
             self._labels.set(key, a.tags, commit.attributes)
+        if a.had:
+            self._events.restore(commit.run_id, a.had)
         return Verdict.ACCEPTED
 
     def _taken(self, commit: Commit) -> Verdict | None:

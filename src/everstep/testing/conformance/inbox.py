@@ -16,6 +16,7 @@ import pytest
 from everstep.model.enums import Status
 from everstep.model.waits import (
     MOST_UNTAKEN,
+    HadEvent,
     Sending,
     SettledBy,
     SignalRow,
@@ -476,6 +477,24 @@ class Events(Suite):
         assert publish(client, "paid", {"order": "A1"}, keep=60, event_id="e") == 0
         assert publish(client, "paid", {"order": "A1"}, event_id="f") == 1
         assert client.wait("again").status is WaitStatus.SETTLED
+
+    def test_a_fork_has_none_of_the_events_again_that_it_is_said_to_have_had(self, events: Client) -> None:
+        client = events
+        parent = halt_for(client, "run", "paid", {})
+        assert publish(client, "paid", {}, keep=60, event_id=UGLY) == 1
+        base = client.get("run")[0]
+        had = (HadEvent("ask", "paid", UGLY), HadEvent(UGLY, "paid", "e"))
+        about: dict[str, Any] = {"parent_run_id": "run", "forked_at": base.sequence}
+        fork = client.admit("fork", base=base.checkpoint_id, had=had, **about)
+        assert client.call(client.store.had_events("fork")) == sorted(had)  # type: ignore[attr-defined]
+        waits = (
+            listening_for(fork, "of the node", "paid", {}),
+            listening_for(fork, "of another", "paid", {}, path="else"),
+        )
+        client.accept(fork, fork.following(waits=waits, pairs=True))
+        assert [client.wait(w.wait_id).status.value for w in waits] == ["open", "settled"]
+        assert parent.run_id == "run" and publish(client, "paid", {}, keep=60, event_id="f") == 1
+        assert client.wait("of the node").answer == b"paid"
 
     def test_an_event_comes_too_late_for_a_wait_that_is_due_closed_or_gone(self, events: Client) -> None:
         client = events

@@ -14,7 +14,7 @@ import pytest
 from everstep.model.commits import Tag
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
-from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.model.waits import HadEvent, SettledBy, WaitChange, WaitRow
 from everstep.ports.store import (
     Admission,
     Capabilities,
@@ -69,6 +69,7 @@ class Chain:
     has_lease: bool = True
     traits: Traits = field(default_factory=Traits)
     tags: tuple[Tag, ...] = ()
+    had: tuple[HadEvent, ...] = ()
     epoch: int = 1
     head: Commit | None = None
 
@@ -86,6 +87,7 @@ class Chain:
             ttl=TTL,
             process=self.process,
             tags=self.tags,
+            had=self.had,
             **self.traits.traits(),
         )
         fields: dict[str, Any] = {

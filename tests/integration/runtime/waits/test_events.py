@@ -12,7 +12,7 @@ import apsw
 import msgspec
 import pytest
 
-from everstep import END, Flow, Host, KeyRing, Status, ifelse, node, wait
+from everstep import END, Flow, Host, KeyRing, Status, chain, ifelse, node, wait
 from everstep.errors import BadRequest, InvalidDelay, StateCorrupted
 from everstep.ports.events import fields_of, wanted_by
 from everstep.runtime.waits.answers import as_json
@@ -190,3 +190,50 @@ def test_an_event_that_a_run_had_is_not_taken_again_in_another_store(
         assert host.publish("paid", paid, id="p1").settled == 0, "its node had this one elsewhere"
         assert host.publish("paid", {**paid, "last": True}, id="p2").settled == 1
         assert host.resume("r", ROUNDS).status is Status.COMPLETED
+
+
+@node(output="got")
+def book(paid: dict[str, Any], got: list[str] | None = None) -> list[str]:
+    return [*(got or []), paid["id"]]
+
+
+@ifelse(when_true=END, when_false="paid")
+def has_all(got: list[str]) -> bool:
+    return len(got) == 3
+
+
+collects = Flow("collects", [chain(wait.event("paid"), book, has_all)], entry="paid", durability="strong")
+
+
+def had_by_fork(host: Host, run_id: str, at: int | None) -> list[str]:
+    """Return what a fork has in the end."""
+    fork = host.fork(run_id, at=at)
+    while (result := host.resume(fork.run_id, collects)).status is Status.HALTED:
+        assert any(wait.status == "settled" for wait in result.waits), result
+    assert host.storage.verify(fork.run_id)[0].is_sound
+    return list(result["got"])
+
+
+@pytest.mark.stores("memory", "sqlite", "folder", "postgres", "redis")
+def test_a_fork_gets_no_event_again_that_its_run_had_taken_until_then(host: Host) -> None:
+    host.run(collects, {}, run_id="r")
+    asked = [host.latest("r").sequence]
+    for number in (1, 2):
+        host.publish("paid", {"id": f"e{number}"}, id=f"e{number}", keep="1d")
+        host.resume("r", collects)
+        asked.append(host.latest("r").sequence)
+    part = host.fork("r", at=asked[1], fork_id="part")  # its node has e1
+    host.resume(part.run_id, collects)
+    host.publish("paid", {"id": "e3"}, id="e3", keep="1d")
+    for at in asked:
+        assert had_by_fork(host, "r", at) == ["e1", "e2", "e3"], at
+    for forked_at in (None, asked[0], asked[1]):
+        assert had_by_fork(host, "part", forked_at) == ["e1", "e2", "e3"], forked_at
+
+
+def test_a_fork_with_another_input_asks_for_the_same_event_again(host: Host) -> None:
+    host.publish("paid", {"order": "A7", "amount": 2}, keep="1d")
+    host.run(shop, {"number": 7}, run_id="r")
+    assert host.resume("r", shop)["receipt"] == "A7 paid 2"
+    host.fork("r", inputs={"number": 7}, fork_id="again")
+    assert host.resume("again", shop)["receipt"] == "A7 paid 2"

@@ -253,6 +253,13 @@ local function follow(run_id, sequence, more)
       redis.call('HSET', attributes_of(n), unpack(more.attributes))
     end
   end
+  if more.had then
+    local n = redis.call('HGET', row_of(run_id), 'n')
+    for _, had in ipairs(more.had) do
+      redis.call('SADD', had_of(n, had[1]), event_of(had[2], had[3]))
+      redis.call('SADD', P .. 'had:' .. n, had[1])
+    end
+  end
   reckon(run_id)
 end
 
