@@ -165,14 +165,22 @@ def until(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store with runs of many shapes; the tests of a module share it."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('console')}/runs.db"
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has runs of many shapes."""
+    folder = tmp_path_factory.mktemp("filled")
     clock = clock_of_last_week()
-    with Host(url, key=KEY, clock=clock) as host:
+    with Host(f"sqlite:///{folder}/runs.db", key=KEY, clock=clock) as host:
         fill(host, clock)
-    return url
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with runs of many shapes; the tests of a module share it."""
+    folder = tmp_path_factory.mktemp("console")
+    shutil.copytree(filled, folder, dirs_exist_ok=True)
+    return f"sqlite:///{folder}/runs.db"
 
 
 @pytest.fixture(scope="module")

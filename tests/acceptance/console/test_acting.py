@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from everstep import Host
 from tests.acceptance.console.conftest import KEY, Tab
+from tests.acceptance.console.shop import orders
 
 
 def act(page: Page, name: str) -> None:
@@ -179,3 +180,18 @@ def test_breakers_and_what_stands_still_for_a_budget_are_shown(tab: Tab) -> None
     expect(page.get_by_role("row").filter(has_text="digest-1")).to_contain_text("1.20 of 1.00 usd are spent")
     row.first.get_by_role("button", name="Close it").click()
     expect(row.first).to_contain_text("closed")
+
+
+def test_an_approval_in_the_browser_lets_the_run_go_on_before_ones_eyes(tab: Tab, store: str) -> None:
+    page = tab.open("/ui/runs/A20")
+    page.get_by_label("Comment").fill("looks right")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    with Host(store, key=KEY) as host:
+        [settled] = [one for one in host.waits("A20", status=None) if one.kind == "approval"]
+        assert settled.answer["approved"] is True and settled.answer["comment"] == "looks right"
+        host.resume("A20", orders)
+    head = page.locator(".run-head")
+    expect(head.get_by_text("completed")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^pack, ")).click()
+    expect(page.get_by_role("region", name="Selected step")).to_contain_text("released")

@@ -73,6 +73,7 @@ def test_what_a_bundle_leaves_out_is_nowhere_in_the_file(tmp_path: Path) -> None
     assert "sesame" not in path.read_text()
 
 
+@pytest.mark.soak
 def test_a_run_that_is_too_large_is_cut_and_the_file_says_so(browser: Browser, tmp_path: Path) -> None:
     flow = Flow("large", [node(output=f"v{k}")(_step(k)) for k in range(150)], durability="strong")
     store = f"sqlite:///{tmp_path}/large.db"

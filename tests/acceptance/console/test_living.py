@@ -8,29 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from everstep import Host
 from tests.acceptance.console.conftest import KEY, Console, Tab, tab_of, until
-from tests.acceptance.console.shop import count, orders
+from tests.acceptance.console.shop import count
 from tests.acceptance.console.slow_flow import slow
 
+pytestmark = pytest.mark.soak
 SLOW = Path(__file__).with_name("slow_flow.py")
-
-
-def test_an_approval_in_the_browser_lets_the_run_go_on_before_ones_eyes(tab: Tab, store: str) -> None:
-    page = tab.open("/ui/runs/A20")
-    page.get_by_label("Comment").fill("looks right")
-    page.get_by_role("button", name="Approve").click()
-    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
-    with Host(store, key=KEY) as host:
-        [settled] = [one for one in host.waits("A20", status=None) if one.kind == "approval"]
-        assert settled.answer["approved"] is True and settled.answer["comment"] == "looks right"
-        host.resume("A20", orders)
-    head = page.locator(".run-head")
-    expect(head.get_by_text("completed")).to_be_visible()
-    page.get_by_role("button", name=re.compile("^pack, ")).click()
-    expect(page.get_by_role("region", name="Selected step")).to_contain_text("released")
 
 
 def test_a_run_is_killed_and_taken_over_while_one_looks(tab: Tab, store: str) -> None:

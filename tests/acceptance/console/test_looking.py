@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
 
-from playwright.sync_api import expect
+import pytest
+from playwright.sync_api import Browser, expect
 
-from tests.acceptance.console.conftest import Tab
+from everstep import Host
+from everstep.server.console.files import assets
+from tests.acceptance.console.axis import ASKED
+from tests.acceptance.console.conftest import KEY, Console, Tab, tab_of, until
+from tests.acceptance.console.test_accessible import findings
+
+SHOP = Path(__file__).with_name("shop.py")
 
 
 def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
@@ -63,10 +75,131 @@ def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="price")).to_be_visible()
 
 
-def test_no_markup_of_values_or_errors_runs(tab: Tab) -> None:
-    tab.page.on("dialog", lambda dialog: tab.problems.append(f"a script ran: {dialog.message}"))
-    for path in ("A17", "A17/take", "A15/take", "A21/release", "A15"):
-        page = tab.open(f"/ui/runs/{path}")
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
+def test_rounds_of_a_loop_are_gone_through_and_what_each_changed_is_shown(tab: Tab) -> None:
+    page = tab.open("/ui/runs/paper-1/shorten@2")
+    expect(page.locator(".rounds")).to_contain_text("2 of 2")
+    page.get_by_role("button", name="Round of shorten before").click()
+    expect(page.locator(".not-live")).to_contain_text("As it was at checkpoint")
+    expect(page.locator(".rounds")).to_contain_text("1 of 2")
+    page.get_by_role("button", name="Round of shorten after").click()
+    expect(page.locator(".not-live")).to_have_count(0)
+    page.get_by_role("tab", name="Changed").click()
+    row = page.get_by_role("region", name="Selected step").get_by_role("row").filter(has_text="draft")
+    expect(row.locator(".before")).to_contain_text("shortened 1 times")
+    expect(row.locator(".after")).to_contain_text("shortened 2 times")
+
+
+def test_a_timeline_is_zoomed_into_and_unfolded(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A16")
+    lanes = page.get_by_role("region", name="Timeline")
+    expect(lanes.locator(".gap-band")).to_have_count(1)
+    page.keyboard.press("f")
+    expect(lanes.locator(".gap-band")).to_have_count(0)
+    page.keyboard.press("f")
+    box = lanes.locator("svg").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 180, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 260, box["y"] + 60, steps=3)
+    page.mouse.up()
+    expect(lanes.get_by_role("button", name="All of it")).to_be_visible()
+    expect(page).to_have_url(re.compile("A16$"))  # a drag is no click
+    lanes.get_by_role("button", name="All of it").click()
+    expect(lanes.get_by_role("button", name="All of it")).to_have_count(0)
+
+
+def test_whoever_takes_a_run_over_is_named_in_its_timeline(tab: Tab) -> None:
+    page = tab.open("/ui/runs/transfer-1")
+    mark = page.locator(".mark.grave").first
+    expect(mark).to_be_attached()
+    expect(page.get_by_role("region", name="Timeline")).to_contain_text(re.compile(r"takeover by \d+ on"))
+
+
+def test_a_map_is_a_strip_with_those_that_failed_first(tab: Tab) -> None:
+    page = tab.open("/ui/runs/import-june/read")
+    expect(page.locator(".bucket").first).to_have_class(re.compile("failed"))
+    page.locator(".bucket").first.click()
+    expect(page).to_have_url(re.compile("import-june/read%2313/read_row"))
+    expect(page.get_by_role("region", name="Selected step")).to_contain_text("line 13 has no date")
+
+
+def test_logs_are_searched_and_images_and_tables_are_shown_as_such(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A17/charge")
+    step = page.get_by_role("region", name="Selected step")
+    step.get_by_role("tab", name="Logs").click()
+    expect(step.get_by_text(re.compile("asking the bank for 20"))).to_have_count(3)
+    step.get_by_label("Search the logs").fill("attempt 2")
+    expect(step.get_by_text("asking the bank for 20, attempt 2")).to_be_visible()
+    expect(step.get_by_text("asking the bank for 20, attempt 1")).to_have_count(0)
+    page = tab.open("/ui/runs/chart-1/draw")
+    expect(step.locator("img[alt^=chart]")).to_be_visible()
+    page = tab.open("/ui/runs/import-june")
+    rows = step.locator("tbody tr")
+    before = rows.count()
+    step.get_by_role("button", name=re.compile("rows more")).click()
+    expect(rows.nth(before + 5)).to_be_visible()
+
+
+def test_a_table_takes_the_place_of_the_graph_and_is_searched(tab: Tab) -> None:
+    page = tab.open("/ui/runs/paper-1")
+    expect(page.get_by_role("button", name=re.compile("^judge, "))).to_be_visible()
+    page.keyboard.press("t")
+    expect(page).to_have_url(re.compile("as=table"))
+    page.get_by_label("Search steps").fill("shorten")
+    expect(page.locator(".pane.graph tbody tr")).to_have_count(4)
+
+
+def test_the_views_that_people_see_most_shut_no_one_out(tab: Tab) -> None:
+    for view in ("/ui/", "/ui/runs/A17"):
+        page = tab.open(view)
+        expect(page.get_by_text("A17").first).to_be_visible()
         page.wait_for_timeout(300)
-        assert page.locator("img[src=x], .pane script").count() == 0
+        assert findings(page) == []
+
+
+def test_a_flow_that_no_one_has_the_code_of_says_what_to_start(tab: Tab) -> None:
+    page = tab.open("/ui/flows/orders")
+    expect(page.get_by_text("everstep worker FILE.py")).to_be_visible()
+    expect(page.get_by_role("heading", name="How long it takes")).to_be_visible()
+
+
+@pytest.mark.soak
+def test_a_live_worker_says_of_a_flow_what_only_its_code_knows(tab: Tab, store: str) -> None:
+    command = [sys.executable, "-m", "everstep", "worker", f"{SHOP}:orders", "--store", store, "--json"]
+    worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "EVERSTEP_KEY": KEY})
+    try:
+        with Host(store, key=KEY) as host:
+            until(lambda: bool(host.fleet.workers()))
+        page = tab.open("/ui/flows/orders")
+        expect(page.get_by_role("heading", name="What a crash would cost")).to_be_visible(timeout=15_000)
+        expect(page.get_by_role("heading", name="Findings")).to_be_visible()
+        expect(page.get_by_text(re.compile("^[0-9]+ continues"))).to_be_visible()
+        page = tab.open("/ui/workers")
+        expect(page.get_by_role("article")).to_contain_text("orders")
+    finally:
+        worker.terminate()
+        worker.wait(timeout=30)
+
+
+@pytest.mark.soak
+def test_an_empty_store_says_how_to_begin(browser: Browser, tmp_path: Path) -> None:
+    with Host(f"sqlite:///{tmp_path}/empty.db", key=KEY):
+        pass
+    served = Console(f"sqlite:///{tmp_path}/empty.db", "--no-auth")
+    try:
+        with tab_of(browser, served.address) as tab:
+            for view in ("", "waits", "flows", "workers", "guards", "store", "audit", "compare"):
+                page = tab.open(f"/ui/{view}")
+                expect(page.get_by_role("heading", level=1)).to_be_attached()
+            tab.open("/ui/")
+            expect(page.get_by_text("There are no runs yet")).to_be_visible()
+    finally:
+        served.stop()
+
+
+def test_the_axis_is_monotone_invertible_and_folds_only_what_stood_still(browser: Browser) -> None:
+    page = browser.new_page()
+    told = page.evaluate(ASKED, f"data:text/javascript,{quote(assets()['axis.js'].body)}")
+    page.close()
+    assert told["wrong"] == []
+    assert told["breaks"] > 100  # or nothing was tried

@@ -57,7 +57,7 @@ def log_in(tab: Tab, role: str) -> None:
     expect(page.get_by_role("button", name=f"{role}-ann")).to_be_visible()
 
 
-@pytest.mark.parametrize("role", ["viewer", "reader"])
+@pytest.mark.parametrize("role", ["viewer", pytest.param("reader", marks=pytest.mark.soak)])
 def test_who_only_looks_is_offered_no_act_and_allowed_none(
     browser: Browser, named: Console, role: str
 ) -> None:
@@ -88,6 +88,7 @@ def test_an_approver_answers_and_does_no_more(browser: Browser, named: Console) 
         assert (row.by, row.how) == ("approver-ann", "authenticated")
 
 
+@pytest.mark.soak
 def test_an_operator_tags_pauses_and_forks_but_erases_nothing(browser: Browser, named: Console) -> None:
     with tab_of(browser, named.address) as tab:
         log_in(tab, "operator")
@@ -137,6 +138,7 @@ def test_a_page_of_another_site_does_nothing_with_the_cookie(browser: Browser, n
         evil.stop()
 
 
+@pytest.mark.soak
 def test_a_console_opened_to_look_says_so(browser: Browser, store: str) -> None:
     with tab_of(browser, "") as tab, opened(store) as url:
         tab.address = url.partition("/ui")[0]

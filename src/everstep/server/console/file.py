@@ -103,7 +103,7 @@ async def _filled(answers: _Answers, run_id: str, host: AsyncHost, left_out: int
     room = LARGEST - len(script) - len(style) - _ROOM
     run = f"/runs/{quote(run_id, safe=PLAIN)}"
     await answers.add(
-        run, f"{run}/nodes?newest=1000", f"{run}/drawing", f"{run}/edges", f"{run}/timeline?most=300"
+        run, f"{run}/nodes?newest=1000", f"{run}/drawing", f"{run}/edges", f"{run}/timeline?most=240"
     )
     await answers.add(f"/waits?{urlencode({'run_id': run_id, 'limit': 100})}", f"{run}/values")
     await answers.add(f"{run}/steps?after=0&limit=200", room=room)

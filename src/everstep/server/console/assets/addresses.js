@@ -4,7 +4,7 @@
 export const addressOf = (node) => (node.visits > 1 && !node.node.includes("#") ? `${node.node}@${node.visits}` : node.node);
 
 /** An address without the number of a first visit. */
-export const short = (address) => address.replace(/@1(?=\/|$)/g, "");
+export const short = (address) => address.replace(/@1(?=[/#]|$)/g, "");
 
 /** A path without visits and items. */
 export const plain = (address) => address.split("/").map((part) => part.replace(/[@#].*$/, "")).join("/");

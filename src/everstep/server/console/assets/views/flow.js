@@ -62,6 +62,6 @@ function Findings({ it }) {
 function Compat({ it }) {
   const all = Object.entries(it.runs).filter(([, n]) => n);
   return html`<h2>Can unfinished runs go on with it?</h2>
-    ${all.length ? html`<p>${all.map(([verdict, n]) => html`<span class=${verdict === "compatible" || verdict === "same" ? "good" : "bad"}>${count(n)} ${verdict.replaceAll("_", " ")}</span> `)}${it.is_whole ? "" : html`<span class="quiet">of the newest</span>`}</p>` : html`<p class="quiet">There are none.</p>`}
+    ${all.length ? html`<p>${all.map(([verdict, n]) => html`<span class=${verdict === "continues" ? "good" : "bad"}>${count(n)} ${verdict.replaceAll("_", " ")}</span> `)}${it.is_whole ? "" : html`<span class="quiet">of the newest</span>`}</p>` : html`<p class="quiet">There are none.</p>`}
     <ul class="findings">${it.groups.filter((one) => one.reason || one.warnings.length).map((one) => html`<li>${one.reason} <span class="quiet">${one.fix} ${one.warnings.join(" ")}</span> ${one.runs.slice(0, 5).map((id) => html`<${Link} to=${runAt(id)}>${id}<//> `)}${one.runs.length > 5 ? `and ${one.runs.length - 5} more` : ""}</li>`)}</ul>`;
 }

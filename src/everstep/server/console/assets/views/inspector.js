@@ -80,7 +80,7 @@ const Attempts = ({ it }) => html`<table><thead><tr><th>#</th><th>Status</th><th
 
 /** The items of a map in groups: those that failed first, then the slowest. */
 function Items({ id, at, it, pick }) {
-  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + query({ at, most: 300 }), signal), `${id}@${at}`);
+  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + query({ at, most: 240 }), signal), `${id}@${at}`);
   const [number, setNumber] = useState("");
   const lane = told.data && told.data.lanes.find((one) => one.node === plain(it.path));
   const onSubmit = (event) => { event.preventDefault(); if (number !== "") pick(`${it.address}#${number}`); };

@@ -22,7 +22,7 @@ export function Timeline({ id, run, at, step, pick, seek, version }) {
   const [drag, setDrag] = useState(null);
   const [first, setFirst] = useState(0);
   const isLong = run.checkpoints > 300;
-  const asked = query({ since: isLong && view && new Date(view[0]).toISOString(), until: isLong && view && new Date(view[1] + 1).toISOString(), most: 300 });
+  const asked = query({ since: isLong && view && new Date(view[0]).toISOString(), until: isLong && view && new Date(view[1] + 1).toISOString(), most: 240 });
   const told = useAsked((signal) => get(path`/runs/${id}/timeline` + asked, signal), `${id}${asked}:${version}`, true);
 
   useEffect(() => {
