@@ -138,6 +138,15 @@ def test_logs_are_searched_and_images_and_tables_are_shown_as_such(tab: Tab) -> 
     before = rows.count()
     step.get_by_role("button", name=re.compile("rows more")).click()
     expect(rows.nth(before + 5)).to_be_visible()
+    page = tab.open("/ui/runs/chart-1/describe")
+    text = step.locator(".text").filter(has_text="Sales rose.")
+    step.get_by_role("button", name="more", exact=True).click()
+    expect(step.get_by_role("button", name="more", exact=True)).to_have_count(0)
+    assert len(text.inner_text()) > 4500
+    page = tab.open("/ui/runs/import-july/split")
+    step.locator("summary").first.click()
+    step.get_by_role("button", name="100 more").click()
+    expect(step.get_by_text("199: 199")).to_be_attached()
 
 
 def test_a_table_takes_the_place_of_the_graph_and_is_searched(tab: Tab) -> None:

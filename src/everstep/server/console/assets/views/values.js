@@ -21,13 +21,16 @@ export function Value({ cut, from, name, isOpen = true }) {
 }
 
 const raw = (from, cut) => address(path`/runs/${from.run}/values/raw` + query({ at: from.at, name: from.name, version: from.version, pointer: cut.pointer }));
-const moreOf = (from, pointer, rest = {}) => path`/runs/${from.run}/values` + query({ at: from.at, name: from.name, version: from.version, pointer, ...rest });
+
+/** A part of a value, as far as it is asked for. */
+const part = (from, pointer, rest = {}) => get(path`/runs/${from.run}/values` + query({ at: from.at, name: from.name, version: from.version, pointer, ...rest })).then((told) => told.values[from.name]);
+
 const Key = ({ name }) => (name == null ? null : html`<span class="key">${name}: </span>`);
 
 function Leaf({ cut, from, name }) {
   const [all, setAll] = useState(null);
   const [error, setError] = useState(null);
-  const more = () => get(moreOf(from, cut.pointer, { count: 100000 })).then((told) => setAll(told.cut ?? told), setError);
+  const more = () => part(from, cut.pointer, { count: 100000 }).then(setAll, setError);
   const it = all || cut;
   const text = it.text ?? (it.value === undefined ? "" : typeof it.value === "string" ? it.value : JSON.stringify(it.value));
   return html`<span class="value"><${Key} name=${name} /><span class="text">${text}</span>
@@ -42,7 +45,7 @@ function Tree({ cut, from, name, isOpen }) {
   const [error, setError] = useState(null);
   const kids = [...cut.children, ...more];
   const isList = /list|tuple|array|set/.test(cut.type || "");
-  const goOn = () => get(moreOf(from, cut.pointer, { from: kids.length, count: 100 })).then((told) => setMore([...more, ...((told.cut ?? told).children || [])]), setError);
+  const goOn = () => part(from, cut.pointer, { from: kids.length, count: 100 }).then((told) => setMore([...more, ...(told.children || [])]), setError);
   return html`<div class="value"><details open=${isOpen && kids.length <= 30}><summary><${Key} name=${name} /><span class="quiet">${cut.type} ${cut.count != null ? `of ${count(cut.count)}` : ""}</span></summary>
     <div class="kids">${kids.map((kid, k) => html`<div key=${k}><${Value} cut=${kid.cut} from=${from} name=${isList ? k : kid.key} isOpen=${false} /></div>`)}
       ${cut.count != null && kids.length < cut.count && from && html`<button class="plain" onClick=${goOn}>${count(cut.count - kids.length)} more</button>`}
@@ -58,11 +61,11 @@ const Chat = ({ cut }) => html`<div class="chat">${cut.children.map(({ cut: one 
 
 /** A list of things alike; what the server cut away of the rows is asked for. */
 function Rows({ cut, from }) {
-  const whole = cut.children.filter(({ cut: row }) => row.children);
+  const whole = cut.children.filter(({ cut: row }) => row.children && row.children.length);
   const [more, setMore] = useState([]);
   const [error, setError] = useState(null);
   const rows = [...whole, ...more];
-  const goOn = () => Promise.all([...Array(Math.min(20, cut.count - rows.length))].map((_, k) => get(moreOf(from, `${cut.pointer || ""}/${rows.length + k}`)))).then((told) => setMore([...more, ...told]), setError);
+  const goOn = () => Promise.all([...Array(Math.min(20, cut.count - rows.length))].map((_, k) => part(from, `${cut.pointer || ""}/${rows.length + k}`))).then((told) => setMore([...more, ...told.map((one) => ({ cut: one }))]), setError);
   const names = (cut.columns || [...new Set(rows.flatMap(({ cut: row }) => (row.children || []).map((kid) => kid.key)))]).slice(0, 20);
   return html`<div class="scroll"><table><thead><tr>${names.map((one) => html`<th>${one}</th>`)}</tr></thead>
     <tbody>${rows.map(({ cut: row }, k) => html`<tr key=${k}>${names.map((one) => html`<td>${String(field(row, one))}</td>`)}</tr>`)}</tbody></table>
