@@ -108,7 +108,7 @@ def test_a_timeline_is_zoomed_into_and_unfolded(tab: Tab) -> None:
     expect(lanes.get_by_role("button", name="All of it")).to_have_count(0)
 
 
-def test_whoever_takes_a_run_over_is_named_in_its_timeline(tab: Tab) -> None:
+def test_the_process_that_takes_a_run_over_is_named_in_its_timeline(tab: Tab) -> None:
     page = tab.open("/ui/runs/transfer-1")
     mark = page.locator(".mark.grave").first
     expect(mark).to_be_attached()
