@@ -156,6 +156,11 @@ def test_a_table_takes_the_place_of_the_graph_and_is_searched(tab: Tab) -> None:
     expect(page).to_have_url(re.compile("as=table"))
     page.get_by_label("Search steps").fill("shorten")
     expect(page.locator(".pane.graph tbody tr")).to_have_count(4)
+    page = tab.open("/ui/runs/import-july?as=table")
+    page.get_by_label("Search steps").fill("#13")  # an item, far behind the first page
+    expect(page.get_by_role("button", name="read@1#13", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="read@1#139", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="read@1#12", exact=True)).to_have_count(0)
 
 
 def test_the_views_that_people_see_most_shut_no_one_out(tab: Tab) -> None:
