@@ -102,6 +102,8 @@ CASES = [
     said("publish", 'publish paid \'{"order": "W1"}\' --id paid-1 --keep 1d --as ann'),
     said("inbox", "inbox W1"),
     Case("inbox-shown", "inbox W1"),
+    said("drop-refused", "inbox W1 --drop note-2", 2),
+    said("drop", "inbox W1 --drop note-1 --as ann"),
     said("turn-halted", "send A2 note 1 --drive shop.py:order", 3),
     said("turn", "send A2 approve '{\"approved\": true}' --drive shop.py:order --id ok-1 --as bo"),
     said("pause", "pause W1 --as ann"),

@@ -125,6 +125,7 @@ CASES = [
     Case("turn", "send_signal", {"name": "note", "value": 1, "drive": True}, in_path="A2"),
     Case("publish", "publish_event", {"value": {"order": "A3"}, "id": "p1"}, in_path="paid"),
     Case("inbox", "show_inbox", in_path="A3"),
+    Case("drop", "drop_signal", {"id": "n1", "by": "ann", "comment": "no text"}, in_path="A3"),
     Case("pause", "pause_run", {"by": "ann", "comment": "a look"}, in_path="A3"),
     Case("pause-flow", "pause_flow", {"flow": "order", "group": "acme", "by": "ann"}),
     Case("pauses", "list_pauses"),

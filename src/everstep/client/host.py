@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.fork import Edits, fork
     from everstep.runtime.waits.answers import Answers
     from everstep.runtime.waits.delivery import Deliveries
+    from everstep.runtime.waits.drop import drop
     from everstep.runtime.waits.inbox import Inboxes
     from everstep.runtime.waits.publish import publish
     from everstep.runtime.waits.turns import Said, Turns
@@ -116,6 +117,7 @@ else:
     Answers = on_demand("everstep.runtime.waits.answers:Answers")
     publish = on_demand("everstep.runtime.waits.publish:publish")
     Inboxes = on_demand("everstep.runtime.waits.inbox:Inboxes")
+    drop = on_demand("everstep.runtime.waits.drop:drop")
     Said = on_demand("everstep.runtime.waits.turns:Said")
     Turns = on_demand("everstep.runtime.waits.turns:Turns")
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
@@ -769,6 +771,19 @@ class AsyncHost:
         check_number(after)
         found = await self._inboxes.look(run_id, after=after, limit=limit)
         return [SignalInfo.of(signal) for signal in found]
+
+    async def drop_signal(
+        self, run_id: str, id: str, *, by: str | None = None, comment: str | None = None
+    ) -> SignalInfo:
+        """Take a signal out of the inbox of a run unread, such as one that fits nothing; returns what it was.
+
+        No process may be driving the run. A checkpoint says that it was dropped, and by whom.
+        """
+        act = act_of(by, comment)
+        doing = drop(self._services, self._runs.resting, run_id, id, act)
+        if act is not None or self._services.notes_unnamed:
+            doing = self._parts.audited("drop_signal", act, doing, run_id, id)
+        return SignalInfo.of(await doing)
 
     async def deliver(
         self,

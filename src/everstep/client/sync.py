@@ -555,6 +555,15 @@ class Host:
         """Return what was sent to a run and was not taken yet, the oldest first; looking takes nothing."""
         return self._lanes.call(lambda host: host.inbox(run_id, after=after, limit=limit))
 
+    def drop_signal(
+        self, run_id: str, id: str, *, by: str | None = None, comment: str | None = None
+    ) -> SignalInfo:
+        """Take a signal out of the inbox of a run unread, such as one that fits nothing; returns what it was.
+
+        No process may be driving the run. A checkpoint says that it was dropped, and by whom.
+        """
+        return self._lanes.call(lambda host: host.drop_signal(run_id, id, by=by, comment=comment))
+
     def deliver(
         self,
         message: Mapping[str, Any],

@@ -14,7 +14,7 @@ from everstep.client.looking.shown_values import RunValues
 from everstep.client.looking.timeline import Timeline
 from everstep.client.looking.visits import StepVisit
 from everstep.client.projection import StepPage
-from everstep.client.views import PauseInfo, PublishedEvent, RunInfo, SentSignal, WaitInfo
+from everstep.client.views import PauseInfo, PublishedEvent, RunInfo, SentSignal, SignalInfo, WaitInfo
 from everstep.results import (
     BulkPreview,
     BulkProgress,
@@ -761,6 +761,21 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(_LIMIT, Query("after", pattern(inbox.NUMBER), "Go on after this number.")),
         answers={200: _json("Signals.", shapes.Inbox)},
         errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/inbox/drop",
+        name="drop_signal",
+        act="drop_signal",
+        role=Role.OPERATOR,
+        reach=Reach.RUN,
+        is_signed=True,
+        summary="Take a signal out of an inbox unread, such as one that fits nothing. No process may drive "
+        "the run meanwhile.",
+        handler=inbox.drop,
+        body=Body(shapes.Drop),
+        answers={200: _json("The signal.", SignalInfo)},
+        errors=(404, 409),
     ),
     Endpoint(
         method="POST",

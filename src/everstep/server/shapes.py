@@ -499,6 +499,12 @@ class Send(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Drive the run to its next wait or its end; a name that is the path of a wait answers that one."""
 
 
+class Drop(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal to be taken out of an inbox unread."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=LONGEST_SIGNAL)]
+
+
 class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event to be published."""
 

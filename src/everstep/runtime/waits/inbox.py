@@ -112,17 +112,19 @@ class Inboxes:
         if await self._services.store.run(check_run_id(run_id)) is None:
             raise no_such_run(run_id)
         rows = await patiently(self._services.clock, partial(store.inbox, run_id, after=after, limit=limit))
-        return [self._looked_at(run_id, row) for row in rows]
+        return [looked_at(self._services, run_id, row) for row in rows]
 
-    def _looked_at(self, run_id: str, row: SignalRow) -> LookedAt:
-        known = LookedAt(
-            number=row.number, id=row.signal_id, name=row.name, sent_at=row.sent_at, wait_id=row.wait_id
-        )
-        try:
-            message = open_message(self._services, run_id, row)
-        except EverstepError as error:
-            return msgspec.structs.replace(known, problem=error.message)
-        return msgspec.structs.replace(known, value=message.value, act=message.act)
+
+def looked_at(services: Services, run_id: str, row: SignalRow) -> LookedAt:
+    """Return a signal that was not taken, as far as it can be read here."""
+    known = LookedAt(
+        number=row.number, id=row.signal_id, name=row.name, sent_at=row.sent_at, wait_id=row.wait_id
+    )
+    try:
+        message = open_message(services, run_id, row)
+    except EverstepError as error:
+        return msgspec.structs.replace(known, problem=error.message)
+    return msgspec.structs.replace(known, value=message.value, act=message.act)
 
 
 def ended(run_id: str, status: Status) -> RunEnded:

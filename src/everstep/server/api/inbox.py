@@ -12,7 +12,7 @@ from everstep.server.bodies import read_struct, who_of
 from everstep.server.callers import flows_for
 from everstep.server.checks import event_of, flow_named, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.shapes import Inbox, Publish, Send, Turn
+from everstep.server.shapes import Drop, Inbox, Publish, Send, Turn
 from everstep.server.wire import answer
 
 NUMBER = r"[0-9]{1,12}"
@@ -49,3 +49,10 @@ async def look(service: Service, request: Request) -> Response:
     found = await service.host.inbox(run_id_of(request), after=int(after or 0), limit=limit)
     following = found[-1].number if len(found) == limit else None
     return answer(Inbox(signals=found, next=following))
+
+
+async def drop(service: Service, request: Request) -> Response:
+    """Take a signal out of an inbox unread."""
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Drop)
+    return answer(await service.host.drop_signal(run_id, body.id, **who_of(request, body)))

@@ -64,17 +64,29 @@ def _met(settled: int, keep: str | None) -> str:
     "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
 )
 @click.option("--after", type=click.IntRange(0), default=0, help="Go on after this number.")
+@click.option("--drop", metavar="ID", help="Take this signal out of it unread.")
+@who_options
 @store_option
 @json_option
-def inbox(run_id: str, limit: int, after: int, store: str | None, as_json: bool) -> None:
+def inbox(run_id: str, limit: int, after: int, drop: str | None, store: str | None, as_json: bool) -> None:
     """Show what was sent to a run and was not taken yet, the oldest first. Looking takes nothing.
 
+    What fits nothing, and would stay there, is dropped by its id, while no process drives the run.
+
     \b
-    Example:
+    Examples:
       everstep inbox A17
+      everstep inbox A17 --drop click-1 --as ann --comment 'no text'
     """
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
+        if drop is not None:
+            dropped = host.drop_signal(run_id, drop, **who())
+            if as_json:
+                write_json({"run_id": run_id, "dropped": wire(dropped)})
+            else:
+                click.echo(f"dropped: {_line(dropped)}")
+            return
         found = host.inbox(run_id, after=after, limit=limit)
     if as_json:
         following = found[-1].number if len(found) == limit else None
@@ -90,7 +102,7 @@ def _line(signal: SignalInfo) -> str:
     said = signal.problem or json.dumps(signal.value, ensure_ascii=False)
     by = f" by {signal.act.by}" if signal.act is not None and signal.act.by else ""
     when = signal.sent_at.isoformat(sep=" ", timespec="seconds")[:19]
-    return one_line(f"{signal.number}  {when}  {signal.name}{by}: {said}")
+    return one_line(f"{signal.number}  {when}  {signal.id}  {signal.name}{by}: {said}")
 
 
 def given_value(words: str | None, text: str | None, file: str | None) -> Any:
