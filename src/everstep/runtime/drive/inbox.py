@@ -13,7 +13,7 @@ from everstep.graph.author.node import Node
 from everstep.model.records import INBOX, StepRecord
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.values import Slot, write_aside
-from everstep.runtime.waits.fitting import taken_in
+from everstep.runtime.waits.fitting import check_fits, taken_in
 from everstep.runtime.waits.inbox import check_has_inbox, untaken
 
 log = logging.getLogger("everstep")
@@ -36,6 +36,10 @@ class DriveInbox:
     def nudge(self) -> None:
         """A signal may have come."""
         self._seen = None
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a signal that no value of the flow could take in."""
+        check_fits(self._run.flow, name, value)
 
     def has_news(self) -> bool:
         """True if a signal may have come since it last looked."""

@@ -217,6 +217,11 @@ class Drive:
                 self._rest.stop = PAUSE
             self._from_anywhere(self._rest.wake)
 
+    def check_sent(self, name: str, value: Any) -> None:
+        """Refuse a signal that its flow takes in and that fits not."""
+        if self._inbox is not None:
+            self._inbox.check(name, value)
+
     def nudge(self) -> None:
         """Look for answers soon; may be called from any thread."""
         if self._has_waited:

@@ -65,6 +65,8 @@ class Inboxes:
             value=msgspec.Raw(as_json(value, "a signal")),
             act=act,
         )
+        if (driven := self._keeper.drive_of(run_id)) is not None:
+            driven.check_sent(name, value)
         row = await self._run(run_id)
         note = close_signal(services.codecs, run_id, message)
         sent_at = services.clock.now()

@@ -47,6 +47,8 @@ class Stoppable(Protocol):
 
     def nudge(self) -> None: ...
 
+    def check_sent(self, name: str, value: Any) -> None: ...
+
 
 class _Held:
     def __init__(self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float) -> None:
@@ -86,6 +88,9 @@ class _NotYet:
 
     def nudge(self) -> None:
         """It will look for answers when it begins."""
+
+    def check_sent(self, name: str, value: Any) -> None:
+        """It is not known yet what its flow takes in."""
 
 
 class Beat:

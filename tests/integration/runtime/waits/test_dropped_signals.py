@@ -1,4 +1,4 @@
-"""Signals that are taken out of an inbox unread."""
+"""Signals that fit nothing: taken out of an inbox unread, or refused where that is known at once."""
 
 from __future__ import annotations
 
@@ -143,3 +143,26 @@ def test_a_death_at_any_write_drops_it_or_leaves_it_and_it_may_be_dropped_again(
     points = next(points for at in range(1, 100) if (points := len(asyncio.run(dies(at)))) < at)
     assert points >= 4, "it died before and after each write"
     assert ["a", "b"] in left and ["b"] in left
+
+
+def test_what_does_not_fit_is_refused_by_the_process_that_drives_the_run(host: Host) -> None:
+    refused: list[BadRequest] = []
+
+    @node(output="b")
+    def slow(a: int, count: int) -> int:
+        try:
+            host.send("r", "count", "text", id="a")
+        except BadRequest as error:
+            refused.append(error)
+        host.send("r", "count", 4)
+        host.send("r", "aside", "text")
+        return a
+
+    @node(output="c")
+    def after(b: int, count: int) -> int:
+        return count
+
+    flow = Flow("f", [slow, after], inbox={"count": add}, durability="strong")
+    assert host.run(flow, {"a": 1, "count": 1}, run_id="r")["c"] == 5
+    assert ["does not fit" in str(error) or "count" in str(error) for error in refused] == [True]
+    assert [signal.name for signal in host.inbox("r")] == ["aside"]

@@ -29,6 +29,9 @@ class Stopped:
     def nudge(self) -> None:
         pass
 
+    def check_sent(self, name: str, value: object) -> None:
+        pass
+
 
 def test_a_drive_that_lost_its_run_does_not_end_the_lease_of_the_next_one_here() -> None:
     clock = ManualClock()
