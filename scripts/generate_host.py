@@ -16,8 +16,8 @@ from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[1] / "src" / "everstep" / "client"
 
-ONLY_ASYNC = {"driving", "twin", "worker"}
-"""`twin` is for another event loop; a worker lives on one, and so does what is driven."""
+ONLY_ASYNC = {"borrower", "driving", "twin", "worker"}
+"""`twin` is for another event loop; a worker and what is driven live on one, a borrower needs one."""
 BY_HAND = {"__init__", "__aenter__", "__aexit__", "close"}
 """What has nothing of its async twin but the signature is written out below."""
 

@@ -293,6 +293,11 @@ class AsyncHost:
         return self._with(*self._twin_runs())
 
     @property
+    def borrower(self) -> Callable[[Any], None] | None:
+        """What takes an event loop to give leases back on, as the store is only awaited; else none."""
+        return self._runs.keeper.lend if self._services.blocking is None else None
+
+    @property
     def driving(self) -> set[Drivable]:
         """What drives runs on this host's loop right now."""
         return self._services.driving

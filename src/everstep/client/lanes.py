@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Generic, TypeVar
@@ -241,6 +241,28 @@ class CallAside(Generic[T]):
             _join(self._outcome)
 
 
+class _LentLoop:
+    """A loop on which leases are given back while no call runs one: that of a node which ends between the
+    end of its call and that of another, on a store that is only awaited.
+    """
+
+    def __init__(self, borrower: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="everstep-host", daemon=True)
+        self._borrower = borrower
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        self._borrower(self._loop)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class Lanes:
     """Event loops for as many calls as are under way, each used by one thread at a time."""
 
@@ -318,19 +340,21 @@ class Lanes:
                 )
             self._is_closed = True
             underway = list(self._underway)
-        try:
-            for call in underway:
-                call.interrupt(host_closed())
-            with self._changed:
-                if not self._changed.wait_for(lambda: not self._underway, PATIENCE):
-                    log.warning("host closed while a node of a run that it drives is still running.")
-        finally:
-            if running is None:
-                self._shut()
-            else:
-                thread = threading.Thread(target=self._shut, name="everstep-host")
-                thread.start()
-                thread.join()
+        borrower = self.host.borrower
+        with _LentLoop(borrower) if underway and borrower is not None else nullcontext():
+            try:
+                for call in underway:
+                    call.interrupt(host_closed())
+                with self._changed:
+                    if not self._changed.wait_for(lambda: not self._underway, PATIENCE):
+                        log.warning("host closed while a node of a run that it drives is still running.")
+            finally:
+                if running is None:
+                    self._shut()
+                else:
+                    thread = threading.Thread(target=self._shut, name="everstep-host")
+                    thread.start()
+                    thread.join()
 
     def _shut(self) -> None:
         lane = self._free.pop() if self._free else _Lane(self.host)

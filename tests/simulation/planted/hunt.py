@@ -19,6 +19,8 @@ class Effort(NamedTuple):
     drawn: int
 
 
+MOST = 10
+"""A schedule with more decisions tells people little."""
 QUICK, LONG = Effort(120, 40), Effort(2000, 1000)
 
 

@@ -53,6 +53,8 @@ class Verdict(msgspec.Struct, frozen=True):
     trial: str | None = None
     invariant: str | None = None
     """Which promise it broke; none if it was not found."""
+    decisions: int = 0
+    """How many it takes in the shortest schedule that was found."""
 
 
 # -- drawing ----------------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ def _try(order: Order) -> Verdict:
             except Exception as error:
                 return Verdict(name, f"raises {type(error).__name__}")
             if found is not None:
-                return Verdict(name, found.broken[0].invariant)
+                return Verdict(name, found.broken[0].invariant, len(found.taken))
     return Verdict()
 
 

@@ -146,6 +146,19 @@ def waits_without_rows() -> AbstractContextManager[None]:
     return instead(chain_writer.Journal, "_seal", lossy)
 
 
+def rows_without_steps() -> AbstractContextManager[None]:
+    """The row of a wait is written without the step that waits."""
+
+    def lossy(seal: Any) -> Any:
+        def sealed(self: Any, record: Any, *given: Any) -> Any:
+            steps = tuple(step for step in record.steps if step.status is not Status.HALTED)
+            return seal(self, msgspec.structs.replace(record, steps=steps), *given)
+
+        return sealed
+
+    return instead(chain_writer.Journal, "_seal", lossy)
+
+
 def dropped_spool() -> AbstractContextManager[None]:
     """What waits on a machine is removed there before the store has it."""
 
@@ -341,6 +354,7 @@ CHOSEN: Mapping[str, Plant] = {
     "attempts are lost on resume": Plant(forgotten_attempts, _on("deliveries")),
     "leases are not renewed": Plant(unrenewed, _on("contest")),
     "a wait has no row": Plant(waits_without_rows, _on("approvals")),
+    "a wait has no step": Plant(rows_without_steps, _on("approvals")),
     "what is spooled is dropped": Plant(dropped_spool, _on("sensors")),
     "a budget is counted twice": Plant(spent_twice, _on("papers")),
     "a keyframe leaves something out": Plant(lossy_keyframe, _on("rounds")),

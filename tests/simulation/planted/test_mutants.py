@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.simulation.planted.hunt import MOST
 from tests.simulation.planted.mutants import Mutation, drawn, tried
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
@@ -76,6 +77,7 @@ def test_a_mutation_is_found_or_changes_nothing(name: str, mutations: dict[str, 
     if isinstance(expected, Found):
         verdict = tried(mutation, [expected.trial], single=60, drawn=20)
         assert (verdict.trial, verdict.invariant) == expected
+        assert verdict.decisions <= MOST
     else:
         verdict = tried(mutation, ["deliveries", "rounds", "machines"], single=6, drawn=3)
         assert verdict.invariant is None, f"it is found, so it does not hold that {expected.why}"
@@ -86,7 +88,9 @@ def test_most_mutations_are_found() -> None:
     seed = int(os.environ.get("EVERSTEP_SEED", "1"))
     left = []
     for mutation in drawn(seed, MANY):
-        if tried(mutation, TRIALS, single=60, drawn=20).invariant is None:
+        verdict = tried(mutation, TRIALS, single=60, drawn=20)
+        if verdict.invariant is None:
             left.append(f"{mutation}: {mutation.line}")
+        assert verdict.decisions <= MOST, f"{mutation} takes {verdict.decisions}"
     print(f"seed {seed}: {MANY - len(left)} of {MANY} mutations were found; not found:", *left, sep="\n  ")
     assert len(left) < MANY * 0.7  # many lie in what only other stores, streams or migrations use

@@ -10,7 +10,7 @@ from everstep.testing.simulation.explore import Explorer
 from everstep.testing.simulation.faults import Taken
 from everstep.testing.simulation.played import ITSELF
 from tests.simulation.planted import flows
-from tests.simulation.planted.hunt import LONG, QUICK, Effort, hunt
+from tests.simulation.planted.hunt import LONG, MOST, QUICK, Effort, hunt
 from tests.simulation.planted.plants import CHOSEN, FINDINGS
 from tests.simulation.planted.trials import TRIALS, Contest
 
@@ -19,8 +19,6 @@ SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
 PLANTS = {**CHOSEN, **FINDINGS}
 PLACES = [(name, is_remote) for name, kind in TRIALS.items() for is_remote in kind.stores]
 GLANCE = Effort(6, 3)
-MOST = 10
-"""A schedule with more decisions tells people little."""
 
 
 @pytest.mark.parametrize("name", PLANTS)

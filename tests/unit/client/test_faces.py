@@ -22,8 +22,8 @@ CALLS = {
 }
 """What most programs need. A call that few need belongs into a group."""
 PROPERTIES = {"clock", "durability", "offers", "url", "values"}
-ONLY_ASYNC = {"driving", "twin", "worker"}
-"""`twin` is for another event loop; a worker lives on one, and so does what is driven."""
+ONLY_ASYNC = {"borrower", "driving", "twin", "worker"}
+"""`twin` is for another event loop; a worker and what is driven live on one, a borrower needs one."""
 GROUPS = {
     "debug": {
         *("compare", "preview_fork"),

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everstep.client.host import AsyncHost
-from everstep.client.lanes import Lanes, Work
+from everstep.client.lanes import PATIENCE, Lanes, Work
 from everstep.client.sync import Host
 from everstep.errors import BadRequest
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.store import Commit
-from everstep.ports.system import Clock, Ids, System
+from everstep.ports.system import Clock, Event, Ids, System
 from everstep.registry import Opened
 from everstep.runtime.outage.spool import Spool
+from everstep.runtime.runs import host_closed
 from everstep.testing.simulation.faults import Fault
 from everstep.testing.simulation.hub import Dead
 from everstep.testing.simulation.loop import SimLoop, tidy
@@ -61,19 +62,35 @@ class SimLanes(Lanes):
         self.host = host
         self._process = host.process
         self._free_loops: list[tuple[SimLoop, AsyncHost]] = [(host.process.system.new_loop(), host)]
+        self._running: dict[asyncio.Task[Any], tuple[SimLoop, AsyncHost]] = {}
+        """The calls under way."""
+        self._all_ended: Event | None = None
+        """Set when the last of them has ended, once the host is to be closed."""
         self._is_closed = False
 
     def call(self, work: Work[T]) -> T:
         if self._is_closed:
             raise BadRequest("this host is closed.", fix="Open another one.")
+        return self._call(work)
+
+    def _call(self, work: Work[T]) -> T:
         if self._free_loops:
             loop, host = self._free_loops.pop()
         else:
             loop, host = self._process.system.new_loop(), self.host.twin()
+        task = loop.create_task(work(host))
+        self._running[task] = loop, host
         try:
-            return self._run(loop, loop.create_task(work(host)))
+            return self._run(loop, task)
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise host_closed() from None
+            raise
         finally:
+            del self._running[task]
             self._free_loops.append((loop, host))
+            if self._all_ended is not None and not self._running:
+                self._all_ended.set()
 
     def _run(self, loop: SimLoop, task: asyncio.Task[T]) -> T:
         try:
@@ -94,11 +111,23 @@ class SimLanes(Lanes):
     def close(self) -> None:
         if self._is_closed or self._process.is_dead:
             return
-        self.call(lambda _: self.host.close())
         self._is_closed = True
+        if self._running:
+            self._end_calls()
+        self._call(lambda _: self.host.close())
         for loop, _ in self._free_loops:
             tidy(loop)
             loop.close()
+
+    def _end_calls(self) -> None:
+        """Let the calls of other threads end, and wait for that, as a real host does."""
+        self._all_ended = self._process.system.event()
+        for task, (loop, host) in self._running.items():
+            for drive in host.driving.copy():
+                drive.breathe()
+            loop.call_soon_threadsafe(task.cancel)
+        self._all_ended.wait(PATIENCE)
+        self._all_ended = None
 
 
 class SimSpool(Spool):
