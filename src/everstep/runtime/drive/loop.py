@@ -182,12 +182,22 @@ class Drive:
                 self.failure = describe_error(cancelled)
             await self._journal.call_off(self.failure)
             return Status.CANCELLED
+        except StoreUnavailable:
+            self._tell_dropped()
+            raise
         finally:
             self._midway.close()
             self._late.close()
             if self._has_waited:
                 self._waiting.close()
             await self._beside.stop()
+
+    def _tell_dropped(self) -> None:
+        """Say what is under way and will not be kept, as the store was waited for in vain."""
+        calls = [call for call in self._beside.calls.values() if call.node.is_effectful]
+        if calls:
+            names = ", ".join(sorted(call.path for call in calls))
+            log.warning("run %r is let go, and what %s does is not kept.", self._run.run_id, names)
 
     async def run_surrounded(self) -> Status:
         """Do the same, with what was asked for around the code of nodes: logs, log lines that say where from,
@@ -410,12 +420,16 @@ class Drive:
 
     async def _take_answers(self) -> bool:
         """Let the visits whose waits are settled go on; false if there are none."""
+        is_at_stake = bool(self._beside.calls or self._finished or self._journal.steps)
+        self._awaiting = asyncio.current_task()
         try:
-            calls = await self._waiting.answers()
+            calls = await self._waiting.answers(is_at_stake=is_at_stake and self._journal.outbox is None)
         except StoreError:
             if self._journal.outbox is None:
                 raise
             return False
+        finally:
+            self._awaiting = None
         for call in calls:
             call.scope.hold()
             self._finished.append(call)

@@ -263,12 +263,19 @@ class DriveWaits:
         waits = [scope.waiting[i].wait for scope, i in open_ones]
         return min((w.due_at for w in waits if w and w.due_at and not w.scheduler), default=None)
 
-    async def answers(self) -> list[Call]:
-        """Return the visits whose waits are settled, as calls that have returned."""
+    async def answers(self, *, is_at_stake: bool) -> list[Call]:
+        """Return the visits whose waits are settled, as calls that have returned.
+
+        A store that is out of reach or full is waited for as long as this drive may, if work is at stake:
+        effects under way, or what has finished. With nothing to lose, others may have the run meanwhile.
+        """
         store = self._services.store
         self._looked = self._services.clock.monotonic()  # before it looks: a nudge meanwhile counts
         fire = partial(store.fire, self._run_id)
-        rows = await patiently(self._services.clock, fire, outage(store))
+        if is_at_stake:
+            rows = await self._journal.persist(fire)
+        else:
+            rows = await patiently(self._services.clock, fire, outage(store))
         now = self._services.clock.now()
         rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
         self._taken.update(row.wait_id for row in rows)
