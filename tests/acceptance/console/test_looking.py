@@ -123,6 +123,34 @@ def test_a_map_is_a_strip_with_those_that_failed_first(tab: Tab) -> None:
     expect(page.get_by_role("region", name="Selected step")).to_contain_text("line 13 has no date")
 
 
+def test_a_large_map_is_few_rows_in_the_page(tab: Tab) -> None:
+    page = tab.open("/ui/runs/import-july/read")
+    expect(page.locator(".bucket")).to_have_count(60)
+    assert page.locator("tr, .seg, svg .node").count() <= 300
+    page = tab.open("/ui/runs/import-july?as=table")
+    expect(page.locator(".pane.graph tbody tr").first).to_be_visible()
+    assert page.locator("tr, .seg, svg .node").count() <= 300
+
+
+def test_what_happens_often_is_asked_for_four_times_a_second(tab: Tab) -> None:
+    page = tab.open("/ui/store")
+    files = page.locator("script[type=module]").get_attribute("src")
+    assert files is not None
+    asked = page.evaluate(
+        """async (module) => {
+          const { sparse } = await import(module);
+          let asked = 0;
+          const call = sparse(() => { asked += 1; });
+          const end = performance.now() + 1000;
+          while (performance.now() < end) { call(); await new Promise((done) => setTimeout(done, 1)); }
+          call.stop();
+          return asked;
+        }""",
+        files.replace("app.js", "live.js"),
+    )
+    assert 2 <= asked <= 5
+
+
 def test_logs_are_searched_and_images_and_tables_are_shown_as_such(tab: Tab) -> None:
     page = tab.open("/ui/runs/A17/charge")
     step = page.get_by_role("region", name="Selected step")
