@@ -50,6 +50,7 @@ def test_a_file_shows_graph_timeline_step_and_checkpoints(
         page.keyboard.press("[")
         expect(page.get_by_text("As it was at checkpoint")).to_be_visible()
         expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.get_by_role("tab", name="Emitted")).to_have_count(0)  # no one can be asked for it
         assert page.locator("img[src=x]").count() == 0
         expect(page.get_by_role("button", name="Acts")).to_have_count(0)
 

@@ -46,6 +46,9 @@ export function keep(answers) {
   kept = answers;
 }
 
+/** Whether there is no service to be asked. */
+export const isFile = () => kept !== null;
+
 /** Look at something. */
 export const get = (path, signal) => (kept ? keptOf(path) : asked(path, { signal, headers: { Accept: "application/json" } }));
 

@@ -1,6 +1,6 @@
 // What is selected: values before and after, what changed, attempts, items, logs, what it emitted, its record.
 
-import { address as placeOf, at as path, get, query } from "../api.js";
+import { address as placeOf, at as path, get, isFile, query } from "../api.js";
 import { sees } from "../roles.js";
 import { Badge, html, Problem, Took, useAsked, useEffect, useState } from "../html.js";
 import { clock, count, many, millis, span } from "../words.js";
@@ -22,7 +22,7 @@ export function Inspector({ me, id, at, step, version, waits, pick, seek, reload
   const from = { run: id, at: it.checkpoint };
   const open = waits.find((one) => one.node === it.path && one.visit === it.visit);
   const isItem = /#\d+$/.test(it.path);
-  const tabs = [["items", "Items", it.items], ["inside", "Inside", isItem], ["values", "Values", true], ["changed", "Changed", true], ["attempts", "Attempts", true], ["units", "Calls", it.units.length], ["logs", "Logs", true], ["emitted", "Emitted", true], ["record", "Record", true]].filter(([, , is]) => is);
+  const tabs = [["items", "Items", it.items], ["inside", "Inside", isItem], ["values", "Values", true], ["changed", "Changed", true], ["attempts", "Attempts", true], ["units", "Calls", it.units.length], ["logs", "Logs", true], ["emitted", "Emitted", !isFile()], ["record", "Record", true]].filter(([, , is]) => is);
   const shown = tab || tabs[0][0];
   const took = seconds(it);
   const facts = [it.began_at || it.started_at ? clock(it.started_at) : null, took == null ? null : `took ${span(took)}`, it.attempts.length > 1 ? many(it.attempts.length, "attempt") : null, it.decision && it.decision.length ? `chose ${it.decision.join(", ")}` : null, it.items ? `${count(it.items.count)} items, ${count(it.items.failed)} failed` : null].filter(Boolean);
