@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
 
 from everstep.model.enums import Status
 from everstep.model.leases import Quota
-from everstep.ports.store import Traits
+from everstep.ports.labels import LabelRange, Search, SearchingStore
+from everstep.ports.store import RunFilter, Traits
 from everstep.registry import open_store
 from everstep.stores.sqlite import claims
+from everstep.stores.sqlite.side_tables import SideTables
 from everstep.testing import ManualClock, StoreKit
 from everstep.testing.conformance.kit import Chain, Client
 
 FEW, MANY = 100, 100_000
+AT = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
 INSERT INTO runs (run_key, run_id, flow_id, flow_version, flow_hash, status, created_at, epoch, run_group)
@@ -124,3 +127,43 @@ def test_everybody_gets_a_turn_however_many_groups_wait_for_a_later_time(
     last = max(claimed.index(f"due {number}") for number in range(80, 85))
     assert last < 60, "a group waited for nearly all of the crowd"
     client.close()
+
+
+LABELS = """
+INSERT INTO attributes (run_key, name, kind, text_value, number_value)
+SELECT run_key, 'customer', 's', '' || (run_key % ?1), NULL FROM runs
+UNION ALL SELECT run_key, 'total', 'n', NULL, run_key * 1.0 FROM runs ORDER BY 1
+"""
+TAGS = """
+INSERT INTO tags (run_key, name, value) SELECT run_key, 'team', iif(run_key % ?1 = 1, 'red', 'blue') FROM runs
+"""
+SEARCHES: dict[str, Search] = {
+    "a text": Search(name="customer", ranges=(LabelRange(text="1"),)),
+    "a text and a time": Search(name="customer", ranges=(LabelRange(text="1"),), since=AT),
+    "a few numbers": Search(name="total", ranges=(LabelRange(low=100.0, high=160.0),)),
+    "a tag and a time": Search(tag=True, name="team", ranges=(LabelRange(text="red"),), since=AT),
+    "a tag": Search(tag=True, name="team"),
+    "a time": Search(since=AT),
+}
+
+
+@pytest.mark.parametrize("what", SEARCHES)
+def test_a_search_by_one_label_and_a_time_costs_no_more_in_a_larger_file(tmp_path: Path, what: str) -> None:
+    costs = []
+    for count in (12_000, 60_000):
+        client = filled(tmp_path, count, waiting=False)
+        path = tmp_path / f"{count}.db"
+        with closing(apsw.Connection(str(path))) as db, db:
+            SideTables(db, path).need()
+            for labels in (LABELS, TAGS):  # a thousand runs have what is looked for, in either file
+                db.execute(labels, (count // 1000,))
+        by = SEARCHES[what]
+
+        def search(client: Client = client, by: Search = by) -> int:
+            store = cast("SearchingStore", client.store)
+            return len(client.call(store.search(RunFilter(limit=20), by)).rows)
+
+        with closing(client):
+            assert search() == 20
+            costs.append(cost(client, search))
+    assert costs[1] < 1.3 * costs[0] + 20, costs
