@@ -312,6 +312,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
     [
         "/runs?tag=for",
         f"/runs?attribute=word={SECRET}",
+        f"/runs?error={SECRET}",
         "/runs?where=tag = for",
         "/runs?where=word starts_with c",
         "/counts?tag=for",
