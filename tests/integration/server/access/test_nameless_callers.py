@@ -210,7 +210,9 @@ def test_a_dry_run_and_looking_are_no_acts() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["(service token)", " (SERVICE  Token) ", "(link)", "(no token)", "(program)"])
+@pytest.mark.parametrize(
+    "name", ["(service token)", " (SERVICE  Token) ", "(link)", "(no token)", "(program)"]
+)
 def test_no_person_can_claim_a_word_for_who_has_no_name(name: str) -> None:
     async def run() -> None:
         async with serving() as s:
