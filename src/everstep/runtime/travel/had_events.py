@@ -32,6 +32,7 @@ async def had_by(
     had = await cast("EventStore", services.store).had_events(home.run_id)
     if not had:
         return ()
+    home = await runs.row(home.run_id)  # it may have gone on, to waits that these events settled
     folded = await runs.look_back(home.run_id, sequence)
     try:
         untaken = folded.state.waits.keys() | await _opened_after(runs, home, sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from enum import Enum
 from http import HTTPStatus
@@ -12,9 +13,10 @@ import apsw
 import msgspec
 import pytest
 
-from everstep import END, Flow, Host, KeyRing, Status, chain, ifelse, node, wait
+from everstep import END, AsyncHost, Flow, Host, KeyRing, Status, chain, ifelse, node, wait
 from everstep.errors import BadRequest, InvalidDelay, StateCorrupted
 from everstep.ports.events import fields_of, wanted_by
+from everstep.runtime.travel.had_events import had_by
 from everstep.runtime.waits.answers import as_json
 from everstep.testing import ManualClock
 
@@ -237,3 +239,19 @@ def test_a_fork_with_another_input_asks_for_the_same_event_again(host: Host) -> 
     assert host.resume("r", shop)["receipt"] == "A7 paid 2"
     host.fork("r", inputs={"number": 7}, fork_id="again")
     assert host.resume("again", shop)["receipt"] == "A7 paid 2"
+
+
+def test_a_fork_misses_no_event_of_a_run_that_goes_on_meanwhile() -> None:
+    async def main() -> None:
+        async with AsyncHost("memory:") as host:
+            await host.run(collects, {}, run_id="r")
+            await host.publish("paid", {"id": "e1"}, id="e1", keep="1d")
+            await host.resume("r", collects)
+            reader, then = host._runs.reader, await host._runs.reader.row("r")
+            await host.publish("paid", {"id": "e2"}, id="e2", keep="1d")
+            await host.resume("r", collects)
+            await host.publish("paid", {"id": "e3"}, id="e3", keep="1d")
+            found = await had_by(host._services, reader, collects.plan, then, then.checkpoints)
+            assert [one.event_id for one in found] == ["e1"]
+
+    asyncio.run(main())
