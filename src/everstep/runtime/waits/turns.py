@@ -188,7 +188,7 @@ class Turns:
         tried: frozenset[str] | None = None
         while True:
             row, waits = await self._at_rest(await self._runs.reader.row(run_id))
-            if waits is not None and (outcome is None or _ids(waits) != _ids(outcome.waits)):
+            if waits is not None and (outcome is None or not _is_as_of(outcome, waits)):
                 return (await self._runs.reader.recorded(row))._replace(waits=tuple(waits))
             if outcome is not None:
                 if waits is not None or _ids(outcome.waits) == tried:
@@ -236,6 +236,11 @@ class Turns:
 
 def _ids(waits: Iterable[WaitRow]) -> frozenset[str]:
     return frozenset(wait.wait_id for wait in waits)
+
+
+def _is_as_of(outcome: Outcome, waits: Iterable[WaitRow]) -> bool:
+    """True if what a drive came to is how the run stands; while it halted others may have gone on with it."""
+    return _ids(waits) == _ids(outcome.waits) and _ids(waits) <= outcome.state.waits.keys()
 
 
 def _names(row: WaitRow) -> tuple[str, ...]:

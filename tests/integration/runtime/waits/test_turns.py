@@ -31,8 +31,11 @@ from everstep.errors import (
     WaitSettled,
 )
 from everstep.inbox import append
+from everstep.model.waits import WaitRow
+from everstep.ports.store import CheckpointStore
 from everstep.results import RunResult
 from everstep.runtime.events import Event
+from everstep.runtime.waits.answers import open_waits
 from tests.servers import warm
 
 pytestmark = pytest.mark.servers
@@ -304,6 +307,25 @@ def test_a_turn_whose_run_another_process_goes_on_with_is_followed_to_its_end(ur
         gate.opened.set()
         assert mine.result(30)["said"][0] == "one"
         assert turns[0].result(30)["said"] == ["one", "two"]
+
+
+@pytest.mark.stores("sqlite", "postgres", "redis")
+def test_a_turn_that_is_overtaken_while_it_halts_returns_what_became_of_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own drive has not seen what it said taken, and finds what another waits for by now."""
+    look, overtaken = open_waits, list[RunResult]()
+
+    async def look_late(store: CheckpointStore, run_id: str) -> list[WaitRow]:
+        if threading.current_thread() is threading.main_thread() and not overtaken:
+            with ThreadPoolExecutor(1) as pool, Host(url) as beside:
+                overtaken.append(pool.submit(beside.send, "r", "message", "two", drive=chat).result(30))
+        return await look(store, run_id)
+
+    monkeypatch.setattr("everstep.runtime.runs.open_waits", look_late)
+    with Host(url) as host:
+        result = host.send("r", "message", "one", drive=chat, inputs={})
+    assert result["said"] == overtaken[0]["said"] == ["re: one", "re: two"]
 
 
 @pytest.mark.stores("sqlite")
