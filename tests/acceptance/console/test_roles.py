@@ -23,6 +23,17 @@ ACTS = (
     ("POST", "/runs/A17/resume"),
     ("POST", "/bulk"),
     ("POST", "/pauses"),
+    ("POST", "/runs/A22/unpause"),
+    ("POST", "/runs/count-3/unpin"),
+    ("POST", "/runs/A15/ack"),
+    ("POST", "/runs/transfer-1/settle"),
+    ("POST", "/waits/00000000-0000-4000-8000-000000000000/answer"),
+    ("POST", "/waits/00000000-0000-4000-8000-000000000000/fire"),
+    ("POST", "/waits/00000000-0000-4000-8000-000000000000/reissue"),
+    ("POST", "/events/paid"),
+    ("POST", "/breakers/bank/reset"),
+    ("POST", "/pauses/lift"),
+    ("POST", "/runs"),
     ("DELETE", "/runs/A15"),
 )
 SEND = """async ([method, path]) => (await fetch(path, {
