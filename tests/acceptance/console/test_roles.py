@@ -87,6 +87,7 @@ def test_who_only_looks_is_offered_no_act_and_allowed_none(
             assert "alert(1)" not in page.content()  # what the note of the order says
 
 
+@pytest.mark.soak
 def test_an_approver_answers_and_does_no_more(browser: Browser, named: Console) -> None:
     with tab_of(browser, named.address) as tab:
         log_in(tab, "approver")
@@ -119,6 +120,7 @@ def test_an_operator_tags_pauses_and_forks_but_erases_nothing(browser: Browser, 
         assert host.runs(parent="A17")[0].status == "running"
 
 
+@pytest.mark.soak
 def test_a_page_of_another_site_does_nothing_with_the_cookie(browser: Browser, named: Console) -> None:
     """Another port of this machine is another site for scripts, and the same one for cookies."""
     evil = Console(named.store, "--no-auth")
