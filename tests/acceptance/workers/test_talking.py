@@ -31,8 +31,7 @@ SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
 SEEDS = int(os.environ.get("EVERSTEP_SCHEDULES", "25")) if IS_SOAK else 1
 LENGTH = 40 if IS_SOAK else 10
 """Acts of each sender."""
-DEATHS = 10 if IS_SOAK else 3
-"""So many at least."""
+DEATHS, MOST_DEATHS = (10, 60) if IS_SOAK else (3, 5)
 LIFE = 0.7
 """Seconds that a worker lives at least."""
 PATIENCE = 120.0
@@ -217,7 +216,8 @@ def play(host: Host, stage: Stage, chance: Random) -> None:
         stage.wake()
         if to_fork and chance.random() < 0.5:
             fork(host, to_fork.pop())
-        stage.strike()
+        if stage.deaths < MOST_DEATHS:
+            stage.strike()
     for run_id in to_fork:
         fork(host, run_id)
 
