@@ -200,6 +200,26 @@ def test_a_helper_that_is_unlike_its_node_is_refused_by_name(host: Host) -> None
     assert MADE == []
 
 
+def test_the_time_and_chance_of_a_thread_of_an_async_node_are_the_same_on_every_attempt(host: Host) -> None:
+    def draw() -> list[Any]:
+        return [current().now(), current().uuid(), current().random()]
+
+    drawn: list[list[Any]] = []
+
+    @node(output="known", retry=Retry(1, first=0))
+    async def agent() -> str:
+        drawn.append([*await asyncio.to_thread(draw), current().uuid()])
+        known: str = await look_soon("a")
+        if len(drawn) == 1:
+            raise ConnectionError
+        return known
+
+    assert host.run(Flow("agents", [agent]), run_id="r")["known"] == "known of a"
+    assert drawn[0] == drawn[1]
+    names = [path.rpartition("$")[2] for path, *_ in calls_of(host)]
+    assert names == ["now", "uuid", "random", "uuid", "look_soon"]
+
+
 def test_an_async_helper_is_a_coroutine_function(host: Host) -> None:
     @node(output="found")
     @step

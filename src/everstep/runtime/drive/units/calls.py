@@ -508,8 +508,11 @@ class Units:
     def _note_asked(self, unit: Asked) -> None:
         """Note when a call was asked for: calls at once come back in the same order from the records."""
         if not self._is_shared:
-            many = len(self._in_flight) + self._looking > 1
-            self._is_shared = many or asyncio.current_task() is not self._own_task
+            try:
+                self._is_shared = asyncio.current_task() is not self._own_task
+            except RuntimeError:  # on a thread of the node's own
+                self._is_shared = True
+            self._is_shared = self._is_shared or len(self._in_flight) + self._looking > 1
         unit.behind = None if self._order is None else self._order.behind
         if unit.behind is None:
             units = self._call.scope.units.get(self._call.index)
