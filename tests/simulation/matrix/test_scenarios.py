@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,15 +23,15 @@ from tests.acceptance.crash.flows.steps import MORE_STEPS
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING
 from tests.simulation.matrix.scenarios import ScenarioTrial
+from tests.simulation.soaking import IS_SOAK, SEED, size
 
-IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
-SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
 SCENARIOS = lives.SCENARIOS | MORE_WAITING | MORE_UNKNOWN | MORE_CUT_OFF | MORE_PHASED | MORE_STEPS | EXAMPLES
 NOT_SIMULATED: dict[str, str] = {}
 """Scenarios of the matrix that no simulated world can run, with the reason."""
 DEATHS = (Fault.CRASH, Fault.POWER_CUT, Fault.LOST_REPLY)
 """What the matrix does to a process, and to what it hears of the store."""
-BY_CHANCE = 1500 if IS_SOAK else 2
+BY_CHANCE = size(soak=200, first=2)
+"""Of each scenario: with every single fault, all of them take a processor a quarter of an hour."""
 
 
 @pytest.mark.parametrize("store", ["local", "remote"])

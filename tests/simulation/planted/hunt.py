@@ -21,7 +21,9 @@ class Effort(NamedTuple):
 
 MOST = 10
 """A schedule with more decisions tells people little."""
-QUICK, LONG = Effort(120, 40), Effort(2000, 1000)
+QUICK, LONG = Effort(120, 40), Effort(1200, 800)
+BRIEF = Effort(50, 20)
+"""For each plant in every trial: there are a thousand such pairs."""
 
 
 def hunt(name: str, effort: Effort, *, is_remote: bool, seed: int = 0) -> Tried | None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from everstep.testing.simulation.explore import Explorer
 from everstep.testing.simulation.faults import Taken
 from everstep.testing.simulation.played import ITSELF
 from tests.simulation.planted import flows
-from tests.simulation.planted.hunt import LONG, MOST, QUICK, Effort, hunt
+from tests.simulation.planted.hunt import BRIEF, LONG, MOST, QUICK, Effort, hunt
 from tests.simulation.planted.plants import CHOSEN, FINDINGS
 from tests.simulation.planted.trials import TRIALS, Contest
+from tests.simulation.soaking import SEED, size
 
-IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
-SEED = int(os.environ.get("EVERSTEP_SEED", "0")) if IS_SOAK else 0
 PLANTS = {**CHOSEN, **FINDINGS}
 PLACES = [(name, is_remote) for name, kind in TRIALS.items() for is_remote in kind.stores]
 GLANCE = Effort(6, 3)
@@ -34,7 +31,7 @@ def test_a_planted_fault_is_found_and_told_in_few_decisions(name: str) -> None:
 @pytest.mark.parametrize("place", [p for p in PLACES if not TRIALS[p[0]].is_long], ids=str)
 def test_nothing_is_found_where_nothing_is_planted(place: tuple[str, bool]) -> None:
     name, is_remote = place
-    found = hunt(name, LONG if IS_SOAK else GLANCE, is_remote=is_remote, seed=SEED)
+    found = hunt(name, size(soak=LONG, first=GLANCE), is_remote=is_remote, seed=SEED)
     assert found is None, [str(it) for it in (*found.broken, *found.taken)]
 
 
@@ -54,7 +51,7 @@ def test_planted_faults_in_all_trials(name: str) -> None:
     by = {}
     for trial, is_remote in PLACES:
         with PLANTS[name].make():
-            found = hunt(trial, QUICK, is_remote=is_remote, seed=SEED)
+            found = hunt(trial, BRIEF, is_remote=is_remote, seed=SEED)
         if found is not None:
             by[trial, is_remote] = found.broken[0].invariant
     print(f"{name}: found in {len(by)} of {len(PLACES)} trials: {by}")

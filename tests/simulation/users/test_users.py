@@ -23,7 +23,7 @@ from tests.simulation.stores import FAULTS, place
 from tests.simulation.users.flows import OLD, flow
 from tests.simulation.users.people import UsersTrial, script, trial
 
-SCRIPTS, EVERYONE, SCHEDULES = size(soak=(350, 200, 12), first=(6, 2, 4))
+SCRIPTS, EVERYONE, SCHEDULES = size(soak=(300, 150, 12), first=(6, 2, 4))
 WORLDS = size(soak=range(20), first=range(2))
 """Seeds of worlds that are seen twice."""
 
