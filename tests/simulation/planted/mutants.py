@@ -10,6 +10,8 @@ import ast
 import hashlib
 import importlib.abc
 import importlib.machinery
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,9 @@ ROOMS = (
     *("runtime/waits", "runtime/workers", "stores/memory", "stores/objects"),
 )
 PATIENCE = 60
-"""Seconds after which a mutation that goes round and round counts as found."""
+"""Seconds of a processor after which a mutation that goes round and round counts as found."""
+LONGEST = 900
+"""Seconds of anyone's time: a busy machine gives it few of those."""
 _OTHER = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
 
@@ -195,8 +199,10 @@ def tried(mutation: Mutation, trials: Sequence[str], single: int, drawn: int) ->
     order = msgspec.json.encode(Order(mutation, trials, single, drawn))
     command = [sys.executable, "-m", "tests.simulation.planted.mutants"]
     try:
-        done = subprocess.run(command, input=order, cwd=ROOT, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(command, input=order, cwd=ROOT, capture_output=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
+        return Verdict("?", "progress")
+    if done.returncode == -signal.SIGXCPU:
         return Verdict("?", "progress")
     if done.returncode:
         return Verdict("import", done.stderr.decode()[-300:])
@@ -219,6 +225,7 @@ def _try(order: Order) -> Verdict:
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, 2 * PATIENCE))
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     sys.meta_path.insert(0, _Finder(asked.mutation))
     sys.stdout.buffer.write(msgspec.json.encode(_try(asked)))
