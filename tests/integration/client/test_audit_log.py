@@ -74,6 +74,13 @@ def asked(host: Host, flow: Flow = ASKING) -> str:
     return host.run(flow, run_id="asking").waits[0].id
 
 
+def unread(host: Host) -> str:
+    """Return the id of a signal that nothing takes."""
+    asked(host)
+    host.send("asking", "other", 7, id="one")
+    return "one"
+
+
 def settled(host: Host) -> str:
     wait_id = asked(host)
     host.answer(wait_id, "north")
@@ -155,6 +162,12 @@ CASES: dict[str, Case] = {
         lambda h, _, who: h.send("asking", "region", "north", **who),
         lambda h, run, who: h.send(run, "region", "north", **who),
         over,
+    ),
+    "drop_signal": Case(
+        unread,
+        lambda h, one, who: h.drop_signal("asking", one, **who),
+        lambda h, _, who: h.drop_signal("asking", "no", **who),
+        asked,
     ),
     "publish": Case(
         nothing,

@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT
 CALLS = {
     *("run", "start", "resume", "cancel", "fork", "answer", "deliver", "work", "close"),
     *("runs", "info", "find", "waits", "wait", "state", "channel", "history", "checkpoints", "latest"),
-    *("events", "explain", "follow", "stream", "send", "inbox", "publish", "changes"),
+    *("events", "explain", "follow", "stream", "send", "inbox", "drop_signal", "publish", "changes"),
 }
 """What most programs need. A call that few need belongs into a group."""
 PROPERTIES = {"clock", "durability", "offers", "url", "values"}

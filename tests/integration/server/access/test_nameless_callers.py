@@ -66,6 +66,10 @@ async def do(s: Serving, endpoint: Endpoint, headers: dict[str, str]) -> Any:
         case "cancel_run":
             run = await s.host.run(asking, {"word": SECRET})
             return await s.client.post(f"/runs/{run.run_id}/cancel", headers=headers)
+        case "drop_signal":
+            run = await s.host.run(asking, {"word": SECRET})
+            await s.host.send(run.run_id, "note", 1, id="one")
+            return await s.client.post(f"/runs/{run.run_id}/inbox/drop", json={"id": "one"}, headers=headers)
         case "fire_wait":
             run = await s.host.run(cool_down)
             [asked] = await s.host.waits(run.run_id)

@@ -75,6 +75,7 @@ LEAST = {
     "resume_run": "operator",
     "show_inbox": "reader",
     "send_signal": "operator",
+    "drop_signal": "operator",
     "publish_event": "operator",
     "list_waits": "viewer",
     "show_wait": "viewer",
@@ -101,6 +102,7 @@ LEAST = {
 BODIES: dict[str, Any] = {
     "start_run": {"flow": "plain", "inputs": {"x": 1}},
     "send_signal": {"name": "note"},
+    "drop_signal": {"id": "nothing"},
     "tag_run": {"add": ["vip"]},
     "bulk": {"act": "tag", "where": "flow = nothing", "add": ["vip"]},
     "pause_flow": {"flow": "asking"},
