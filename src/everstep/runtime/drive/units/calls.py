@@ -643,10 +643,18 @@ class Units:
                 try:
                     if self._around is not None:
                         value = await self._surrounded(unit, failures + 1)
-                    elif unit.options.timeout is not None:
+                    elif unit.options.timeout is not None or self.plays is not None or not is_async(unit.fn):
                         value = await self._called(unit)
-                    else:
-                        value = await self._awaited(unit, self._kwargs_of(unit))
+                    else:  # most calls: as `_inside`, without a coroutine of ours between the two
+                        made, marks = unit.fn(*unit.args, **self._kwargs_of(unit)), self._marks
+                        token = IN_UNIT.set(unit.label[1:])
+                        marked = None if marks is None else marks.set(None)
+                        try:
+                            value = await made
+                        finally:
+                            IN_UNIT.reset(token)
+                            if marks is not None and marked is not None:
+                                marks.reset(marked)
                     draft = self._draft(unit, value)
                 except _PASSED_ON:
                     raise
@@ -668,11 +676,16 @@ class Units:
         finally:
             failed = None  # its traceback leads here
             self._end(unit)
-            self._rest()
+            self._begun -= 1
+            if self._quiet is not None or self._parked:
+                self._tell_of_rest()
 
     def _rest(self) -> None:
         """Note that a call of an async node is not being made any more."""
         self._begun -= 1
+        self._tell_of_rest()
+
+    def _tell_of_rest(self) -> None:
         if self._quiet is not None and not self._begun and not self._quiet.done():
             self._quiet.set_result(None)
         while self._parked and not self._begun:
