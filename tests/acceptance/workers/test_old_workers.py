@@ -67,7 +67,7 @@ def test_workers_of_0_1_0_and_of_now_share_a_store(
         for worker in workers:
             _, said = worker.communicate(timeout=120)
             assert worker.returncode == 0, said
-        for _ in range(20):  # what the older one held for a moment, to leave it alone, was not due for the other
+        for _ in range(20):  # what the older one held for a moment was not due for the other
             if not host.runs(status="running"):
                 break
             _, said = work(url, tmp_path).communicate(timeout=120)
