@@ -52,6 +52,7 @@ class Kit:
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 has_events=True,
                 audits=True,
                 rationed=True,

@@ -43,6 +43,7 @@ class TestMemory(StoreConformance):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 has_events=True,
                 audits=True,
                 live=True,

@@ -35,6 +35,7 @@ class TestObjects(StoreConformance):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 has_events=True,
                 audits=True,
             ),

@@ -31,6 +31,7 @@ class TestPostgres(StoreConformance):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 searches=True,
                 has_events=True,
                 audits=True,

@@ -29,6 +29,7 @@ class TestRedis(StoreConformance):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 has_events=True,
                 audits=True,
                 live=True,

@@ -41,6 +41,7 @@ class TestS3(StoreConformance):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 has_events=True,
                 audits=True,
             ),

@@ -28,6 +28,7 @@ class TestSqlite(StoreConformance):
             has_inbox=True,
             has_labels=True,
             pauses=True,
+            has_children=True,
             searches=True,
             has_events=True,
             audits=True,

@@ -89,6 +89,7 @@ def first_row(commit: Commit, now: datetime) -> RunRow:
         checkpoints=commit.sequence,
         lease=lease,
         forked_at=admission.forked_at,
+        started_by=admission.started_by,
         **admission.traits(),
     )
 

@@ -18,6 +18,14 @@ def automatic_key(run_id: str, path: str, visit: int) -> str:
     return hashlib.sha256(f"{run_id}\0{path}\0{visit}".encode()).hexdigest()[:32]
 
 
+def child_id(run_id: str, path: str, visit: int, name: str) -> str:
+    """Return what the run is called that a visit starts under this name, or with this key: the same always.
+
+    `run_id` is the run that keys are made of, so that a fork finds what was started before its base.
+    """
+    return hashlib.sha256(f"child\0{run_id}\0{path}\0{visit}\0{name}".encode()).hexdigest()[:32]
+
+
 def declared_key(
     node: Node, run_id: str, path: str, visit: int, inputs: Mapping[str, Any], *, fork: str | None = None
 ) -> str | None:

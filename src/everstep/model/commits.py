@@ -103,6 +103,24 @@ class Tagging(StrEnum):
     UNKNOWN_RUN = "unknown_run"
 
 
+class OnParentCancel(StrEnum):
+    """What becomes of a run that a node of another run started when that one is cancelled."""
+
+    CANCEL = "cancel"
+    """It is asked to stop as well."""
+    LEAVE = "leave"
+    """It goes on."""
+
+
+class StartedBy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The visit of a node that started a run as its child. The parent of a fork is something else."""
+
+    run: str
+    path: str
+    visit: int
+    on_parent_cancel: OnParentCancel = OnParentCancel.CANCEL
+
+
 class Admission(Traits, frozen=True, kw_only=True):
     """What the first put of a run brings besides its record: the run's row and its first lease."""
 
@@ -125,6 +143,8 @@ class Admission(Traits, frozen=True, kw_only=True):
     """What it is called by; a fork has what its parent was called by at that time."""
     had: tuple[HadEvent, ...] = ()
     """Events that nodes of its parent had by then: those of a fork get none of them again."""
+    started_by: StartedBy | None = None
+    """Which node of another run started it, if one did. A fork has none, also that of a child."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +233,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
         return self.digest is not None
 
 
-class RunRow(Traits, frozen=True):
+class RunRow(Traits, frozen=True, omit_defaults=True):
     """What a store knows of a run without reading its records."""
 
     run_id: str
@@ -241,6 +261,8 @@ class RunRow(Traits, frozen=True):
     """Why workers leave the run alone: it was found damaged, brought here, or paused."""
     pinned: str | None = None
     """Why the run is to be kept, whatever retention says."""
+    started_by: StartedBy | None = None
+    """Which node of another run started it, if one did."""
 
     def changed(self, **changes: Any) -> RunRow:
         """Return the row with other values in some fields."""

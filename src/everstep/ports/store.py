@@ -71,6 +71,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: Status | None = None
     parent_run_id: str | None = None
     """Only the forks of this run."""
+    started_by: str | None = None
+    """Only the runs that nodes of this run started."""
     needs_repair: bool = False
     """Only runs that were found damaged, or were brought here."""
     paused: bool = False
@@ -98,6 +100,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.run_id in (None, row.run_id)
             and self.status in (None, row.status)
             and self.parent_run_id in (None, row.parent_run_id)
+            and self.started_by in (None, row.started_by and row.started_by.run)
             and (not self.marked or self._fits(row))
             and (row.pinned is not None or not self.pinned)
         )
@@ -189,6 +192,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Its `request_stop`, `pin` and `tag` take `head`, so that a run that has gone on is left alone."""
     pauses: bool = False
     """It is a `PausingStore`: runs, flows and groups can be paused."""
+    has_children: bool = False
+    """Its runs say which node of another run started them, and are found by that run."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
     holds_waits: bool = True

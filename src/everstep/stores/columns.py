@@ -8,6 +8,7 @@ import msgspec
 
 from everstep.errors import StateCorrupted, ValueNotStorable
 from everstep.model.acts import AuditRow
+from everstep.model.commits import OnParentCancel, StartedBy
 from everstep.model.leases import Process, WorkerRow
 from everstep.model.removal import Removal
 from everstep.model.shapes import understood
@@ -33,6 +34,17 @@ def span_to_int(span: timedelta) -> int:
 
 def process_text(process: Process | None) -> str | None:
     return None if process is None else msgspec.json.encode(process).decode()
+
+
+def started_text(started_by: StartedBy) -> str:
+    """Return the node that started a run in one column. What is before the first space is its run."""
+    return f"{started_by.run} {started_by.visit} {started_by.on_parent_cancel} {started_by.path}"
+
+
+def read_started(text: str) -> StartedBy:
+    """Return what `started_text` was given."""
+    run, visit, mode, path = text.split(" ", 3)
+    return StartedBy(run, path, int(visit), OnParentCancel(mode))
 
 
 def read_worker(said: bytes, seen_at: int) -> WorkerRow:

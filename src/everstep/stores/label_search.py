@@ -62,6 +62,7 @@ class LabelSearch:
             "id": _some(wanted.run_id, self._text),
             "status": wanted.status.value if wanted.status is not None else None,
             "parent": _some(wanted.parent_run_id, self._text),
+            "starter": _some(wanted.started_by, self._text),
             "marked": wanted.marked,
             "pinned": wanted.pinned,
         }

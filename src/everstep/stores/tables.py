@@ -17,12 +17,13 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from everstep.model.commits import StartedBy
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
 from everstep.model.waits import SignalRow, WaitRow
 from everstep.ports.store import RunRow
-from everstep.stores.columns import EPOCH, process_text, to_int, to_time
+from everstep.stores.columns import EPOCH, process_text, read_started, started_text, to_int, to_time
 
 S = TypeVar("S", bound=msgspec.Struct)
 Convert = Callable[[Any], Any]
@@ -35,7 +36,7 @@ class Column(msgspec.Struct, frozen=True):
     name: str
     field: str
     kind: type
-    """`str`, `int`, `bool`, `bytes`, `datetime` or an enumeration of texts."""
+    """`str`, `int`, `bool`, `bytes`, `datetime`, an enumeration of texts, or `StartedBy`, kept as text."""
     without_value: Any
     """What the field has where the column has nothing; `NODEFAULT` if it may not be empty."""
     is_blank: bool
@@ -133,6 +134,9 @@ def _keeping(column: Column, keep: Converts) -> Convert | None:
     """Return what makes of a value what is kept; none if it is kept as it is."""
     if issubclass(column.kind, StrEnum):
         return str
+    if column.kind is StartedBy:
+        text = keep.get(str, _same)
+        return lambda value: text(started_text(value))
     return keep.get(column.kind, to_int if column.kind is datetime else None)
 
 
@@ -140,6 +144,8 @@ def _reading(column: Column, read: Converts) -> Convert:
     kind, text = column.kind, read.get(str, _same)
     if issubclass(kind, StrEnum):
         return lambda value: kind(text(value))
+    if kind is StartedBy:
+        return lambda value: read_started(text(value))
     return read.get(kind, to_time if kind is datetime else _same)
 
 

@@ -27,10 +27,6 @@ SQLITES = {
 FEW = {
     "paused_at",
     "undoing",
-    "started_by",
-    "started_path",
-    "started_visit",
-    "on_parent_cancel",
     "notifiers",
 }
 """Columns of runs for what few of them have: no row is read with these unless it is asked for them."""

@@ -251,6 +251,7 @@ class MemoryStore(ObjectStore):
         audits=True,
         has_labels=True,
         pauses=True,
+        has_children=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

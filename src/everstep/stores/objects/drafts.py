@@ -36,7 +36,7 @@ from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, version_of
 from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
@@ -202,8 +202,7 @@ class Draft:
             tags=tagged((), given, ()) or () if given else (),
         )
         self.marks.append(names.index_name(order, row.flow_id, row.run_id))
-        if row.parent_run_id is not None:
-            self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+        self.marks += _names_of_origin(row, order)
         self._follow(commit, standing, row)
         if commit.admission is not None and commit.admission.had:
             self.restore_had(commit.admission.had)
@@ -627,8 +626,7 @@ class Draft:
         if is_last:
             self._wakes = True
             self.marks.append(names.index_name(self._standing.order, row.flow_id, row.run_id))
-            if row.parent_run_id is not None:
-                self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+            self.marks += _names_of_origin(row, self._standing.order)
 
     def restore_waits(self, waits: Sequence[WaitRow]) -> None:
         if waits:
@@ -664,7 +662,7 @@ class Draft:
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
             pages=pages,
-            version=2 if standing.tree is not None or standing.tags or standing.attributes else 1,
+            version=version_of(standing),
             what=self.what,
             audit=tuple(self._audit),
         )
@@ -724,18 +722,33 @@ def index_of(standing: Standing) -> str:
     return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
 
 
+def started_of(standing: Standing) -> str:
+    """Return the name under which the run that started this one lists it; empty without one."""
+    start, run_id = standing.row.started_by, standing.row.run_id
+    return "" if start is None else names.started_name(start.run, standing.order, run_id)
+
+
 def names_of(standing: Standing, waits: Iterable[WaitMark]) -> list[str]:
     """Return the names that lead to a run, which has these waits."""
     row, run = standing.row, names.quoted(standing.row.run_id)
     found = [index_of(standing), standing.live, standing.waiting]
-    if row.parent_run_id is not None:
-        found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+    found += _names_of_origin(row, standing.order)
     for mark in waits:
         found.append(names.wait_prefix(mark.wait_id) + run)
         if mark.token:
             found.append(names.token_prefix(mark.token) + run)
         found.append(mark.heard)
     return [name for name in found if name]
+
+
+def _names_of_origin(row: RunRow, order: int) -> list[str]:
+    """Return the names under which a run is found by what it goes on from, or by who started it."""
+    found = []
+    if row.parent_run_id is not None:
+        found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+    if row.started_by is not None:
+        found.append(names.started_name(row.started_by.run, order, row.run_id))
+    return found
 
 
 def unknown(run_id: str) -> RunNotFound:

@@ -19,8 +19,8 @@ from everstep.stores.objects.marks.tree import Page, Ref
 
 T = TypeVar("T")
 VERSION = 2
-"""The newest that is known. 2 is for a run with an inbox or with labels: clients that know only 1 would lose
-them."""
+"""The newest that is known. 2 is for a run with an inbox or with labels, or that another one started: clients
+that know only 1 would lose these."""
 _MAGIC = b"es\x01"
 _SUM = 12
 
@@ -135,6 +135,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def version_of(standing: Standing) -> int:
+    """Return the version of an entry of a run that stands so."""
+    has_more = standing.tree is not None or standing.tags or standing.attributes or standing.row.started_by
+    return 2 if has_more else 1
 
 
 def new_nonce() -> bytes:

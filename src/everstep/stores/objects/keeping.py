@@ -19,7 +19,7 @@ from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_t
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import StoredRecord, Verdict
 from everstep.stores.objects import names
-from everstep.stores.objects.drafts import Draft, index_of, names_of
+from everstep.stores.objects.drafts import Draft, index_of, names_of, started_of
 from everstep.stores.objects.entries import Record, Standing, read, sealed
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.records import Records
@@ -181,7 +181,7 @@ class RunKeeping:
         for run_id in sorted(unfinished)[:limit]:
             self._records.finish(run_id)
             done += 1
-        for prefix in (names.INDEX, names.LIVE, names.WAITING):
+        for prefix in (names.INDEX, names.LIVE, names.WAITING, names.STARTED):
             done += self._sweep(prefix, limit - done)
         return done
 
@@ -209,6 +209,9 @@ class RunKeeping:
         if prefix == names.INDEX:
             standing = self._lines.fresh(names.read_index(name)[1]).standing
             return standing is not None and index_of(standing) == name
+        if prefix == names.STARTED:
+            standing = self._lines.fresh(names.run_behind(name)).standing
+            return standing is not None and started_of(standing) == name
         is_live = prefix == names.LIVE
         marker = names.read_live(name) if is_live else names.read_waiting(name)
         standing = self._lines.fresh(marker.run_id).standing

@@ -16,7 +16,7 @@ from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
-from everstep.stores.objects.drafts import index_of, names_of
+from everstep.stores.objects.drafts import index_of, names_of, started_of
 from everstep.stores.objects.entries import SignalMark, Standing, WaitMark
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
@@ -40,12 +40,9 @@ class RunListing:
 
     def runs(self, wanted: RunFilter) -> list[RunRow]:
         """Return the runs that match, newest first."""
-        after = ""
-        if wanted.before is not None:
-            head = self._lines.fresh(wanted.before).head
-            if head is None:
-                return []
-            after = names.index_name(head.standing.order, head.standing.row.flow_id, wanted.before)
+        after = self._place_of(wanted)
+        if after is None:
+            return []
         found: list[RunRow] = []
         for lines in self._pages(wanted, after):
             rows = self._lines.each(self._lines.row, lines)
@@ -53,6 +50,15 @@ class RunListing:
             if len(found) >= wanted.limit:
                 break
         return found[: wanted.limit]
+
+    def _place_of(self, wanted: RunFilter) -> str | None:
+        """Return the name after which a listing goes on; none if there is no such run."""
+        if wanted.before is None:
+            return ""
+        head = self._lines.fresh(wanted.before).head
+        if head is None:
+            return None
+        return names.index_name(head.standing.order, head.standing.row.flow_id, wanted.before)
 
     def _pages(self, wanted: RunFilter, after: str) -> Iterator[list[RunLine]]:
         if wanted.run_id is not None:
@@ -62,9 +68,25 @@ class RunListing:
             children = self._lines.bucket.names(names.child_prefix(wanted.parent_run_id))
             lines = self._fresh([names.read_child(name)[0] for name in children])
             yield sorted((line for line in lines if _index(line) > after), key=_index)
+        elif wanted.started_by is not None:
+            yield from self._started(wanted.started_by, after)
         else:
             mark = None if wanted.flow_id is None else names.flow_mark(wanted.flow_id)
             yield from self._by_index(after, mark)
+
+    def _started(self, starter: str, after: str) -> Iterator[list[RunLine]]:
+        """Return the runs that another one started, newest first; a name may lead nowhere."""
+        prefix = names.started_prefix(starter)
+        after = f"{prefix}{after.removeprefix(names.INDEX).partition('~')[0]}~~" if after else ""
+        while page := self._lines.bucket.names(prefix, after=after, limit=_PAGE):
+            after = page[-1]
+            for k in range(0, len(page), _CHUNK):
+                chunk = page[k : k + _CHUNK]
+                lines = self._fresh([names.run_behind(name) for name in chunk])
+                there = zip(lines, chunk, strict=True)
+                yield [line for line, name in there if line.standing and started_of(line.standing) == name]
+            if len(page) < _PAGE:
+                return
 
     def _by_index(self, after: str, mark: str | None) -> Iterator[list[RunLine]]:
         is_first = not after

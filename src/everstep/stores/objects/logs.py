@@ -16,7 +16,7 @@ from everstep.model.waits import WaitRow
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket, Found
-from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode, new_nonce
+from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode, new_nonce, version_of
 
 
 class LogHead(NamedTuple):
@@ -141,7 +141,7 @@ class BucketLogs:
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
         entry = Entry(
-            version=2 if standing.tree is not None or standing.tags or standing.attributes else 1,
+            version=version_of(standing),
             standing=standing,
             records=records,
             keyframe_before=before,

@@ -9,6 +9,7 @@ waiting/{due}~{run}~{place}       it has waits and no owner
 waits/{two digits}/{wait}~{run}   which run a wait belongs to
 tokens/{two digits}/{token}~{run} which run a token belongs to
 children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
+started/{run}/{newest first}~{run} runs that its nodes started, in the order they came in
 blobs/{two digits}/{digest}       artifacts
 topics/{event}/{shape}~{topic}~{run}~{place}~{wait} open waits for events, and where each was opened
 shapes/{event}/{shape}            which fields waits for an event go by
@@ -39,13 +40,13 @@ _PART = "[A-Za-z0-9._=-]+"
 _OURS = re.compile(
     rf"runs/{_PART}/log/\d{{10}}|live/{_PART}~\d+|waiting/(?:{_NEVER}|\d{{19}})~{_PART}~\d+"
     rf"|(?:index|erased)/\d{{17}}~[0-9a-f]{{12}}~{_PART}|removals/\d{{17}}|unfinished/{_PART}~\d+"
-    rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*"
+    rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*|started/{_PART}/\d{{17}}~{_PART}"
     rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|topics/[0-9a-f]{{32}}/[0-9a-f]{{16}}~[0-9a-f]{{16}}~{_PART}~\d+~[0-9a-f]{{12}}"
     r"|shapes/[0-9a-f]{32}/[0-9a-f]{16}|events/[0-9a-f]{32}/[0-9a-f]{32}~\d{19}"
     rf"|audit/\d{{17}}~{_PART}~\d+|audited/{_PART}/\d{{17}}~\d+"
 )
 _KEPT = re.compile(
-    rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|blobs|topics"
+    rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|started|blobs|topics"
     r"|shapes|events|audit|audited)/"
 )
 
@@ -305,6 +306,17 @@ def read_child(name: str) -> tuple[str, int | None]:
     """Return the run, and the checkpoint of its parent that it goes on from."""
     run, base = name.rpartition("/")[2].split("~")
     return unquoted(run), int(base) if base else None
+
+
+STARTED = "started/"
+
+
+def started_prefix(starter: str) -> str:
+    return f"{STARTED}{quoted(starter)}/"
+
+
+def started_name(starter: str, order: int, run_id: str) -> str:
+    return f"{started_prefix(starter)}{_ORDERS - order:017d}~{quoted(run_id)}"
 
 
 def blob_name(key: str) -> str:

@@ -107,6 +107,7 @@ class ObjectStore:
         audits=True,
         has_labels=True,
         pauses=True,
+        has_children=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:

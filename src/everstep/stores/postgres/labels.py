@@ -96,6 +96,10 @@ def _way(wanted: RunFilter) -> tuple[str, str]:
         return "", "run_id = :id"
     if wanted.parent_run_id is not None:
         return "", "parent_run_id = :parent"
+    if wanted.started_by is not None:
+        starter = "split_part(started_by, ' ', 1)"
+        found = f"({starter}, run_key) < (:starter, :before) AND {starter} >= :starter"
+        return f"{starter} DESC, ", f"started_by IS NOT NULL AND {found}"
     if wanted.marked or wanted.pinned:
         return "", "needs_repair IS NOT NULL" if wanted.marked else "pinned IS NOT NULL"
     if wanted.status not in (None, Status.COMPLETED):

@@ -85,6 +85,7 @@ FROM found CROSS JOIN LATERAL (SELECT * FROM {schema}.runs WHERE runs.run_key = 
 WHERE created_at BETWEEN :since AND :until AND (:flow::text IS NULL OR flow_id = :flow)
   AND (:id::text IS NULL OR run_id = :id) AND (:status::text IS NULL OR status = :status)
   AND (:parent::text IS NULL OR parent_run_id = :parent)
+  AND (:starter::text IS NULL OR split_part(started_by, ' ', 1) = :starter)
   AND CASE :marked WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT left(needs_repair, 14) = 'paused: since '
       ELSE left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND (NOT :pinned OR pinned IS NOT NULL) AND {fits}

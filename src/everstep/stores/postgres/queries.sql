@@ -173,6 +173,19 @@ WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) A
       ELSE left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') END
 ORDER BY run_key DESC LIMIT $5;
 
+-- name: started_runs
+-- As above, of the runs that nodes of the ninth started. Said like this only their index can sort them.
+SELECT {run} FROM {schema}.runs
+WHERE started_by IS NOT NULL AND split_part(started_by, ' ', 1) >= $9
+  AND (split_part(started_by, ' ', 1), run_key) < ($9, CASE WHEN $4::text IS NULL THEN 1::bigint << 62 ELSE coalesce(
+      (SELECT run_key FROM {schema}.runs WHERE run_id = $4),
+      (SELECT run_key FROM {schema}.tombstones WHERE run_id = $4)) END)
+  AND ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
+  AND ($6::text IS NULL OR parent_run_id = $6) AND (NOT $8 OR pinned IS NOT NULL)
+  AND CASE $7::int WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT left(needs_repair, 14) = 'paused: since '
+      ELSE left(needs_repair, 14) = 'paused: since ' AND status IN ('running', 'halted') END
+ORDER BY split_part(started_by, ' ', 1) DESC, run_key DESC LIMIT $5;
+
 -- name: claim
 -- Only if the lease is still the one that was judged. A run that is paused stays so.
 WITH done AS (

@@ -131,6 +131,7 @@ class PostgresStore:
         audits=True,
         has_labels=True,
         pauses=True,
+        has_children=True,
         searches=True,
     )
     looks_every = 0.5
@@ -807,8 +808,9 @@ class PostgresStore:
         parent = wanted.parent_run_id
         if parent is not None and not await self._forked.get(text(parent)):
             return []  # as of nearly all; clean-up asks of many at once
+        starter = () if wanted.started_by is None else (text(wanted.started_by),)
         found = await self._rows(
-            "runs",
+            "started_runs" if starter else "runs",
             some_text(wanted.flow_id),
             some_text(wanted.run_id),
             wanted.status.value if wanted.status is not None else None,
@@ -817,6 +819,7 @@ class PostgresStore:
             some_text(wanted.parent_run_id),
             wanted.marked,
             wanted.pinned,
+            *starter,
         )
         return [run_row(row) for row in found]
 

@@ -213,6 +213,7 @@ def _admission(commit: Commit, a: Admission) -> dict[str, Any]:
         "hash": a.flow_hash,
         "structure": as_text(a.blueprint),
         "parent": a.parent_run_id,
+        "starter": a.started_by and a.started_by.run,
         "forked": a.forked_at,
         "owner": a.owner,
         "ttl": span(a.ttl),

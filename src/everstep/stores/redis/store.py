@@ -136,6 +136,7 @@ class RedisStore:
         audits=True,
         has_labels=True,
         pauses=True,
+        has_children=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -648,19 +649,24 @@ class RedisStore:
             is_wanted = row is not None and wanted.limit > 0 and wanted.matches(row)
             is_there = is_wanted and await self._is_before(wanted.run_id, wanted.before)
             return [row] if row is not None and is_there else []
-        if wanted.marked and wanted.parent_run_id is None:
+        has_origin = wanted.parent_run_id is not None or wanted.started_by is not None
+        if wanted.marked and not has_origin:
             narrowed = ("repair", marked(wanted.flow_id), status)
-        elif wanted.pinned and wanted.parent_run_id is None:
+        elif wanted.pinned and not has_origin:
             narrowed = ("kept", marked(wanted.flow_id), status)
         elif wanted.parent_run_id is not None:
             narrowed = (f"forks:{wanted.parent_run_id}", marked(wanted.flow_id), status)
+        elif wanted.started_by is not None:
+            narrowed = (f"started:{wanted.started_by}", marked(wanted.flow_id), status)
         elif wanted.flow_id is not None:
             narrowed = (f"status:{status}:{wanted.flow_id}" if status else f"flow:{wanted.flow_id}", b"", "")
         else:
             narrowed = (f"status:{status}" if status else "runs", b"", "")
         index, flow, of_status = narrowed
         told = (wanted.before or "", flow, of_status, wanted.marked)
-        found = await self._aside("list", index, wanted.limit, *told, *["pinned"] * wanted.pinned)
+        # An earlier release that erases a run leaves it in the index of its starter.
+        fields = [*["pinned"] * wanted.pinned, *["started_by"] * (wanted.started_by is not None)]
+        found = await self._aside("list", index, wanted.limit, *told, *fields)
         return [run_row(name.decode(), hash_of(flat)) for name, flat in found]
 
     async def _is_before(self, run_id: str, other: str | None) -> bool:

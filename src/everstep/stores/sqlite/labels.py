@@ -81,7 +81,7 @@ class SqliteLabels:
 
     def search(self, wanted: RunFilter, by: Search) -> SearchPage:
         """Return runs that match, newest first."""
-        if by.name is not None and not self._side.are_there():
+        if (by.name is not None or wanted.started_by is not None) and not self._side.are_there():
             return SearchPage([], 0, None)
         return LabelSearch(self._sql, self._ask, run_row, _way).search(wanted, by)
 
@@ -104,4 +104,4 @@ def _way(wanted: RunFilter) -> tuple[str, str]:
     return f"INDEXED BY {index}" if index else "", condition
 
 
-_NAMED = {"?1": ":flow", "?2": ":id", "?3": ":status", "?6": ":parent"}
+_NAMED = {"?1": ":flow", "?2": ":id", "?3": ":status", "?6": ":parent", "?9": ":starter"}

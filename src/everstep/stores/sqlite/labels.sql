@@ -78,6 +78,7 @@ SELECT {run} FROM found CROSS JOIN runs USING (run_key)
 WHERE created_at BETWEEN :since AND :until AND (:flow IS NULL OR flow_id = :flow)
   AND (:id IS NULL OR run_id = :id) AND (:status IS NULL OR status = :status)
   AND (:parent IS NULL OR parent_run_id = :parent)
+  AND (:starter IS NULL OR substr(started_by, 1, instr(started_by, ' ') - 1) = :starter)
   AND CASE :marked WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT substr(needs_repair, 1, 14) = 'paused: since '
       ELSE substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND (NOT :pinned OR pinned IS NOT NULL) AND {fits}

@@ -13,12 +13,15 @@ from everstep.ports.store import RunFilter, RunRow
 from everstep.stores.sqlite.columns import run_row
 from everstep.stores.sqlite.database import rows
 
+_STARTER = "substr(started_by, 1, instr(started_by, ' ') - 1)"
+"""The run that started one, as the index has it."""
+
 
 def list_runs(db: apsw.Connection, sql: dict[str, str], wanted: RunFilter) -> list[RunRow]:
     """Return the runs that match, newest first."""
     status = wanted.status.value if wanted.status is not None else None
     bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
-    more = (wanted.parent_run_id, wanted.marked, wanted.pinned)
+    more = (wanted.parent_run_id, wanted.marked, wanted.pinned, wanted.started_by)
     return [run_row(row) for row in rows(db, listing_of(sql, wanted), (*bindings, *more))]
 
 
@@ -33,6 +36,8 @@ def way_of(wanted: RunFilter) -> tuple[str, str]:
         return "", "run_id = ?2"
     if wanted.parent_run_id is not None:
         return "", "parent_run_id = ?6"
+    if wanted.started_by is not None:
+        return "runs_by_starter", f"started_by IS NOT NULL AND {_STARTER} = ?9"
     if wanted.marked:
         return "runs_damaged", "needs_repair IS NOT NULL"
     if wanted.pinned:

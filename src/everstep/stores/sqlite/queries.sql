@@ -108,7 +108,7 @@ SELECT {run} FROM runs WHERE run_id = ?1;
 -- Each listing has an index of its own, and a condition that fits it.
 SELECT {run} FROM runs {index}
 WHERE {condition} AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (?9 IS NULL OR substr(started_by, 1, instr(started_by, ' ') - 1) = ?9) AND (NOT ?8 OR pinned IS NOT NULL)
   AND CASE ?7 WHEN 0 THEN TRUE WHEN 1 THEN needs_repair IS NOT NULL AND NOT substr(needs_repair, 1, 14) = 'paused: since '
       ELSE substr(needs_repair, 1, 14) = 'paused: since ' AND status IN ('running', 'halted') END
   AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),

@@ -8,16 +8,12 @@ INSERT INTO side_schema VALUES (1);
 ALTER TABLE runs ADD COLUMN paused_at INTEGER;
 -- That what it did is being undone, and in the end what came of it.
 ALTER TABLE runs ADD COLUMN undoing TEXT;
--- The node of the run that started it as a child. The parent of a fork is `parent_run_id`.
-ALTER TABLE runs ADD COLUMN started_by TEXT;
-ALTER TABLE runs ADD COLUMN started_path TEXT;
-ALTER TABLE runs ADD COLUMN started_visit INTEGER;
-ALTER TABLE runs ADD COLUMN on_parent_cancel TEXT;
 -- Who hears of its end: names of notifiers, as JSON.
 ALTER TABLE runs ADD COLUMN notifiers TEXT;
 
 CREATE INDEX waits_by_topic ON waits (topic) WHERE topic IS NOT NULL AND status = 'open';
-CREATE INDEX runs_by_starter ON runs (started_by) WHERE started_by IS NOT NULL;
+-- By the run whose node started them, which is what comes before the first space.
+CREATE INDEX runs_by_starter ON runs (substr(started_by, 1, instr(started_by, ' ') - 1)) WHERE started_by IS NOT NULL;
 CREATE INDEX runs_paused ON runs (run_key) WHERE paused_at IS NOT NULL;
 CREATE INDEX runs_undoing ON runs (run_key) WHERE undoing IS NOT NULL;
 

@@ -152,6 +152,7 @@ class SqliteStore:
         audits=True,
         has_labels=True,
         pauses=True,
+        has_children=True,
         searches=True,
     )
     looks_every = 0.25
@@ -395,6 +396,8 @@ class SqliteStore:
             refused = self._taken(commit) or self._judge_base(commit, a)
             if refused is not None:
                 return refused
+        if a.started_by is not None:
+            self._side.need()  # it has the index by which such runs are found
         db.execute(sql["insert_run"], run_values(first_row(commit, self._clock.now()), commit.epoch))
         if db.changes() != 1:
             return self._taken(commit) or Verdict.EXISTS
@@ -492,6 +495,8 @@ class SqliteStore:
             return self._in_transaction(lambda: self._restore(run))
 
     def _restore(self, run: WholeRun) -> Restored:
+        if run.row.started_by is not None:
+            self._side.need()
         restored: Restored = restore(self._db, self._sql, run, self._restore_more)
         if run.audit is not None and restored is Restored.RESTORED:
             self._audit.add(run.audit, self._clock.now())
@@ -1017,6 +1022,8 @@ class SqliteStore:
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         with self._lock, plainly(self.path):
+            if wanted.started_by is not None and not self._side.are_there():
+                return []
             return list_runs(self._db, self._sql, wanted)
 
     def live(self) -> LiveRing:

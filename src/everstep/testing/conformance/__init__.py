@@ -24,9 +24,9 @@ import pytest
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part.name}" for part in iter_modules(__path__)))
 
-from everstep.testing.conformance.adoption import Adoptions  # noqa: E402
 from everstep.testing.conformance.audit import Audits, Heads  # noqa: E402
 from everstep.testing.conformance.buckets import BucketConformance  # noqa: E402
+from everstep.testing.conformance.children import Children  # noqa: E402
 from everstep.testing.conformance.clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance.clocks import Clocks, ClockSkew  # noqa: E402
 from everstep.testing.conformance.crash import Crashes  # noqa: E402
@@ -47,7 +47,7 @@ from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
-from everstep.testing.conformance.records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
 from everstep.testing.conformance.retention import (  # noqa: E402
     Erasing,
@@ -74,6 +74,7 @@ class StoreConformance(
     TwoClients,
     Blobs,
     Forks,
+    Children,
     Trimming,
     Recoding,
     Erasing,

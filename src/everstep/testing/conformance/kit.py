@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from everstep.model.commits import Tag
+from everstep.model.commits import StartedBy, Tag
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.waits import HadEvent, SettledBy, WaitChange, WaitRow
@@ -70,6 +70,7 @@ class Chain:
     traits: Traits = field(default_factory=Traits)
     tags: tuple[Tag, ...] = ()
     had: tuple[HadEvent, ...] = ()
+    started_by: StartedBy | None = None
     epoch: int = 1
     head: Commit | None = None
 
@@ -88,6 +89,7 @@ class Chain:
             process=self.process,
             tags=self.tags,
             had=self.had,
+            started_by=self.started_by,
             **self.traits.traits(),
         )
         fields: dict[str, Any] = {

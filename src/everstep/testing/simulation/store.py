@@ -116,6 +116,7 @@ _CAPABILITIES = Capabilities(
     audits=True,
     has_labels=True,
     pauses=True,
+    has_children=True,
 )
 
 

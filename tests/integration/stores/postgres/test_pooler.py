@@ -55,6 +55,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 has_inbox=True,
                 has_labels=True,
                 pauses=True,
+                has_children=True,
                 searches=True,
                 has_events=True,
                 audits=True,

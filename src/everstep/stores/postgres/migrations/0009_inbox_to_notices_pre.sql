@@ -7,11 +7,9 @@ ALTER TABLE {schema}.runs
     ADD COLUMN paused_at        bigint,
     -- That what it did is being undone, and in the end what came of it.
     ADD COLUMN undoing          text COLLATE "C",
-    -- The node of the run that started it as a child. The parent of a fork is `parent_run_id`.
+    -- The node of the run that started it as a child: run, visit, what becomes of it when that is cancelled, and path, with
+    -- spaces between. The parent of a fork is `parent_run_id`.
     ADD COLUMN started_by       text COLLATE "C",
-    ADD COLUMN started_path     text COLLATE "C",
-    ADD COLUMN started_visit    bigint,
-    ADD COLUMN on_parent_cancel text COLLATE "C",
     -- Who hears of its end: names of notifiers, as JSON.
     ADD COLUMN notifiers        text COLLATE "C";
 

@@ -39,7 +39,7 @@ end
 local function erase(run_id, head, expires, pinned, reason, summary, audit)
   local row = row_of(run_id)
   local f = redis.call('HMGET', row, 'head', 'expires', 'pinned', 'n', 'flow', 'hash', 'status', 'created', 'parent',
-    'priority', 'group')
+    'priority', 'group', 'started_by')
   if f[1] ~= head or marked(f[2]) ~= expires or marked(f[3]) ~= pinned
     or redis.call('EXISTS', P .. 'forks:' .. run_id) == 1 then
     return 0
@@ -60,6 +60,9 @@ local function erase(run_id, head, expires, pinned, reason, summary, audit)
   if f[9] then
     redis.call('ZREM', P .. 'forks:' .. f[9], run_id)
     redis.call('ZREM', P .. 'pins:' .. f[9], run_id)
+  end
+  if f[12] then
+    redis.call('ZREM', started_of(f[12]), run_id)
   end
   local own = {}
   for k, kind in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:', 'chain:', 'live:', 'logs:' }) do

@@ -32,7 +32,7 @@ while limit > 0 do
   local page = redis.call('ZREVRANGEBYSCORE', P .. ARGV[2], newest, '-inf', 'LIMIT', seen, PAGE)
   for _, run_id in ipairs(page) do
     local f = redis.call('HMGET', row_of(run_id), 'flow', 'status')
-    if (ARGV[5] == '' or ARGV[5] == '=' .. f[1]) and (ARGV[6] == '' or ARGV[6] == f[2])
+    if f[1] and (ARGV[5] == '' or ARGV[5] == '=' .. f[1]) and (ARGV[6] == '' or ARGV[6] == f[2])
       and has_all(row_of(run_id)) then
       rows[#rows + 1] = { run_id, redis.call('HGETALL', row_of(run_id)) }
       if #rows == limit then

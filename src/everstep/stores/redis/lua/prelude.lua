@@ -35,6 +35,12 @@ local function number_of(run_id)
   return redis.call('HGET', row_of(run_id), 'n') or redis.call('HGET', tomb_of(run_id), 'n')
 end
 
+-- The runs that nodes of a run started, by their numbers. `text` is what one of them says of its start, and its first
+-- word the run.
+local function started_of(text)
+  return P .. 'started:' .. string.match(text, '^[^ ]*')
+end
+
 local function wait_of(wait_id)
   return P .. 'wait:' .. wait_id
 end

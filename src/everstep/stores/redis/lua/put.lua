@@ -127,6 +127,9 @@ local function admit(run_id, sequence, epoch, a)
       redis.call('ZADD', P .. 'pins:' .. a.parent, a.forked, run_id)
     end
   end
+  if a.starter then
+    redis.call('ZADD', started_of(a.starter), n, run_id)
+  end
   keep_structure(a.hash, a.structure)
   count_unfinished(a.flow, a.hash, 1)
 end

@@ -44,7 +44,7 @@ end
 local n = redis.call('INCR', P .. 'runs:number')
 local epoch = string.format('%.0f', n * run.epochs)
 redis.call('HSET', row, 'n', n, 'epoch', epoch, 'claimed', ARGV[3], 'head', ARGV[3], 'id', ARGV[4], unpack(run.fields))
-local f = redis.call('HMGET', row, 'flow', 'hash', 'status', 'parent', 'repair', 'pinned')
+local f = redis.call('HMGET', row, 'flow', 'hash', 'status', 'parent', 'repair', 'pinned', 'started_by')
 local flow, status = f[1], f[3]
 redis.call('ZADD', P .. 'runs', n, run_id)
 redis.call('ZADD', P .. 'flow:' .. flow, n, run_id)
@@ -55,6 +55,9 @@ if f[4] then
   if run.forked then
     redis.call('ZADD', P .. 'pins:' .. f[4], run.forked, run_id)
   end
+end
+if f[7] then
+  redis.call('ZADD', started_of(f[7]), n, run_id)
 end
 if f[5] then
   redis.call('ZADD', P .. 'repair', n, run_id)
