@@ -74,7 +74,8 @@ class Items:
             self.failed |= {item} if item == step.path else set()
             return is_news
         if step.status is Status.COMPLETED:
-            self._broken.discard(_place(step))
+            if self._broken:
+                self._broken.discard(_place(step))
             if item == step.path:
                 self._complete(item)
         return False
@@ -131,9 +132,13 @@ class Maps:
         """Return the items of a visit that is under way or has just ended; none if it is no map."""
         return self._visits.get(base)
 
-    def take(self, step: StepRecord) -> bool:
-        """Note a step: of a map, or of one of its items; true for a failure of an item that is news."""
-        self._forget_what_ended()
+    def take(self, step: StepRecord, around: list[tuple[str, str]] | None = None) -> bool:
+        """Note a step: of a map, or of one of its items; true for a failure of an item that is news.
+
+        `around` are the maps that it lies in, where that is known already.
+        """
+        if self._over:
+            self._forget_what_ended()
         if step.items is not None:
             self.open(base_of(step), step.items)
         elif step.status in ENDED and step.status is not Status.FAILED:
@@ -141,7 +146,7 @@ class Maps:
             self._over = base_of(step)
         news = [
             items.take(step, item)
-            for base, item in maps_around(step.path)
+            for base, item in (maps_around(step.path) if around is None else around)
             if (items := self._visits.get(base)) is not None
         ]
         return bool(news) and news[0]
@@ -621,15 +626,21 @@ class Projection:
         if step.status is not Status.COMPLETED:
             kept = self._reopenable if step.status in ENDED else self.under_way
             kept[place] = Visit(step, has_begun)
-        is_news = self.maps.take(step)
-        if self._map_around(step.path) is None:
+        around = maps_around(step.path)
+        is_news = self.maps.take(step, around)
+        if self._outermost(around) is None:
             self._line(step.path).take(step, self.maps, is_new=before is None)
         return is_news
 
     def _map_around(self, path: str) -> tuple[str, str] | None:
         """Return the outermost map around a step, and the item; a part may lie in others."""
-        least = 0 if self._part is None else len(self._part.path)
-        return next((found for found in maps_around(path) if len(found[0]) >= least), None)
+        return self._outermost(maps_around(path))
+
+    def _outermost(self, around: list[tuple[str, str]]) -> tuple[str, str] | None:
+        if self._part is None:
+            return around[0] if around else None
+        least = len(self._part.path)
+        return next((found for found in around if len(found[0]) >= least), None)
 
     def _line(self, path: str) -> NodeLine:
         name = plain_of(path)

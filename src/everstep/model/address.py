@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from everstep.model.records import RESULT
 
 _SEGMENT = r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
+_ITEM = re.compile(r"#\d+")
+_VISIT_OR_ITEM = re.compile(r"[@#]\d+")
 
 
 class Segment(NamedTuple):
@@ -187,12 +189,18 @@ def maps_around(path: str) -> list[tuple[str, str]]:
 
     `rag@2`, `rag@2#7` and `rag@2#7/each`, `rag@2#7/each#1` for `rag@2#7/each#1/inner`.
     """
-    return [(path[: found.start()], path[: found.end()]) for found in re.finditer(r"#\d+", path)]
+    first = path.find("#")
+    if first < 0:
+        return []
+    if path.find("@", first) < 0 and path.find("#", first + 1) < 0:  # as most: no expression is needed
+        end = path.find("/", first)
+        return [(path[:first], path if end < 0 else path[:end])]
+    return [(path[: found.start()], path[: found.end()]) for found in _ITEM.finditer(path)]
 
 
 def plain_of(path: str) -> str:
     """Return a path without visits and items: where it stands in the flow."""
-    return re.sub(r"[@#]\d+", "", path)
+    return _VISIT_OR_ITEM.sub("", path) if "@" in path or "#" in path else path
 
 
 def unvisited(path: str) -> str:

@@ -96,7 +96,7 @@ async def stretch(runs: RunReader, row: RunRow, first: int, last: int) -> list[C
         return views(links)
     before, rest = links[0], links[1:]
     flow, versions = await runs.lineage.flow_at(row, first - 1), dict[str, int]()
-    if any(link.row.forked_at is not None and link.sequence == link.row.first for link in rest):
+    if any(map(_begins_fork, rest)):
         with suppress(RunNotFound):  # they were removed, and a keyframe follows
             areas = (await runs.look_back(row.run_id, first - 1)).space.areas.items()
             versions = {
@@ -155,17 +155,21 @@ def views(links: Iterable[Link], before: PrecedingRecord | None = None) -> list[
     found: list[CheckpointRecord] = []
     before = before or PrecedingRecord()
     base, flow, versions = before.base, before.flow, dict(before.versions)
-    for link, opened in verified(links, before.digest, needs_values=False):
+    links = list(links)
+    is_numbered = any(map(_begins_fork, links))
+    for link, opened in verified(links, before.digest, is_read_only=True):
         if opened is not None:
             record, row = opened.record, link.row
             if record.flow_hash:
                 flow = (record.flow_version, record.flow_hash)
-            if record.state is not None:
+            if is_numbered and record.state is not None:
                 versions = {w.name: w.version for w in record.state.values}
             view = msgspec.structs.replace(
                 record,
                 base=record.base or base,
-                steps=tuple(_numbered(step, versions) for step in record.steps),
+                steps=tuple(_numbered(step, versions) for step in record.steps)
+                if is_numbered
+                else record.steps,
                 run_id=row.run_id,
                 parent_run_id=row.parent_run_id,
                 flow_id=row.flow_id,
@@ -176,6 +180,11 @@ def views(links: Iterable[Link], before: PrecedingRecord | None = None) -> list[
             found.append(view)
         base = link.stored.checkpoint_id
     return found
+
+
+def _begins_fork(link: Link) -> bool:
+    """True for the record that holds the edits of a fork."""
+    return link.row.forked_at is not None and link.sequence == link.row.first
 
 
 def _numbered(step: StepRecord, versions: dict[str, int]) -> StepRecord:

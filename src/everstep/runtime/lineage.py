@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
+from typing import Protocol
 
 import msgspec
 
@@ -17,6 +18,19 @@ from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
 _PAGE = 256
 
+Place = tuple[str, str, bool]
+"""Of a record: its run, its id, and whether its values were read."""
+
+
+class OpenedRecords(Protocol):
+    """Records that were opened lately, where a process keeps them."""
+
+    def find(self, place: Place, body: bytes, before: bytes | None) -> OpenRecord | None:
+        """Return what these bytes were read as behind this digest, if that is known."""
+
+    def keep(self, place: Place, body: bytes, before: bytes | None, opened: OpenRecord) -> None:
+        """Keep what was read."""
+
 
 class Link(msgspec.Struct, frozen=True):
     """One record of a chain, and the run it lies in."""
@@ -24,6 +38,8 @@ class Link(msgspec.Struct, frozen=True):
     row: RunRow
     stored: StoredRecord
     codecs: Codecs
+    kept: OpenedRecords | None = None
+    """What was opened lately, where that is kept."""
 
     @property
     def sequence(self) -> int:
@@ -39,6 +55,21 @@ class Link(msgspec.Struct, frozen=True):
         opened = unseal(stored.body, where, base_digest, stored.checkpoint_id)
         read = open_record if needs_values else look_at
         return read(opened, self.row.run_id, where, self.codecs)
+
+    def look(self, base_digest: bytes | None, *, at_values: bool) -> OpenRecord:
+        """Return the record, checked, to be looked at; without `at_values`, its values are as stored."""
+        kept = self.kept
+        if kept is None:
+            return self._looked(base_digest, at_values)
+        place, body = (self.row.run_id, self.stored.checkpoint_id, at_values), self.stored.body
+        found = kept.find(place, body, base_digest)
+        if found is None:
+            found = self._looked(base_digest, at_values)
+            kept.keep(place, body, base_digest, found)
+        return found
+
+    def _looked(self, base_digest: bytes | None, at_values: bool) -> OpenRecord:
+        return self.open(base_digest, needs_values=False) if at_values else self.unseal(base_digest)
 
     def unseal(self, base_digest: bytes | None) -> OpenRecord:
         """Return the record, checked, with its values as they are stored."""
@@ -58,6 +89,8 @@ class Lineage:
     def __init__(self, store: CheckpointStore, codecs: Codecs) -> None:
         self._store = store
         self._codecs = codecs
+        self.kept: OpenedRecords | None = None
+        """Where opened records are kept for a while, if they are."""
 
     async def back(self, row: RunRow) -> AsyncGenerator[RunRow, None]:
         """Yield the run, the one it was forked from, and so on to the first."""
@@ -133,13 +166,13 @@ class Lineage:
         """Return the records between two sequences, in order; trimmed ones as stubs."""
         if first >= row.first and (last is None or last >= row.first):
             own = await self._store.get(_whole(row).run_id, first=first, last=last)
-            return [Link(row, stored, self._codecs) for stored in own]
+            return [Link(row, stored, self._codecs, self.kept) for stored in own]
         parts: list[list[Link]] = []
         async with aclosing(self.back(row)) as ancestors:
             async for run in ancestors:
                 if last is None or last >= run.first:
                     own = await self._store.get(run.run_id, first=max(first, run.first), last=last)
-                    parts.append([Link(run, stored, self._codecs) for stored in own])
+                    parts.append([Link(run, stored, self._codecs, self.kept) for stored in own])
                 if first >= run.first:
                     break
                 last = run.first - 1 if last is None else min(last, run.first - 1)
@@ -256,7 +289,7 @@ def headers(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tuple
         if link.stored.is_stub:
             before = link.stored.digest
             continue
-        opened = link.unseal(before)
+        opened = link.look(before, at_values=False)
         before = opened.digest
         if opened.notes:
             opened = look_at(opened, link.row.run_id, link.where, link.codecs)
@@ -264,11 +297,16 @@ def headers(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tuple
 
 
 def verified(
-    links: Iterable[Link], before: bytes | None = b"", *, needs_values: bool = True
+    links: Iterable[Link],
+    before: bytes | None = b"",
+    *,
+    needs_values: bool = True,
+    is_read_only: bool = False,
 ) -> Iterator[tuple[Link, OpenRecord | None]]:
     """Open records one after the other, each checked against the digest before it; of a stub there is none.
 
-    `before` is the digest that the first was hashed onto; with none, it must be a keyframe.
+    `before` is the digest that the first was hashed onto; with none, it must be a keyframe. With
+    `is_read_only` no values are needed, and others may look at the same records.
     """
     previous: Link | None = None
     for link in links:
@@ -279,7 +317,11 @@ def verified(
             before = link.stored.digest
             yield link, None
             continue
-        opened = link.open(before, needs_values=needs_values)
+        opened = (
+            link.look(before, at_values=True)
+            if is_read_only
+            else link.open(before, needs_values=needs_values)
+        )
         if opened.record.run_id not in ("", link.row.run_id):
             raise StateCorrupted(f"{link.where} belongs to run {opened.record.run_id!r}.")
         before = opened.digest

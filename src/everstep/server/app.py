@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everstep.client.audit import cutting, note_unnamed, unnamed
 from everstep.client.host import AsyncHost
+from everstep.client.looking.opened import keep_opened
 from everstep.client.surroundings import new_request_id
 from everstep.client.tracing import tracer_in
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
@@ -107,6 +108,7 @@ class Application:
         self.service = service
         self._tracer = tracer_in(service.host)
         note_unnamed(service.host)
+        keep_opened(service.host)
         self._router: ASGIApp = Router(_routes(service), default=_nowhere, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from everstep.model.address import Address, Part, find, item_of, map_of, part_of, plain_of, unvisited
+from everstep.model.address import (
+    Address,
+    Part,
+    find,
+    item_of,
+    map_of,
+    maps_around,
+    part_of,
+    plain_of,
+    unvisited,
+)
 
 STEPS = [
     ("rag", 1),
@@ -113,3 +123,19 @@ def test_a_part_holds_its_own_visit_and_what_is_inside() -> None:
     assert not item.holds("check@2#70/score", 1)
     assert not Part("rag", 1).has_inside("rag")
     assert (second.within("docs"), second.within("")) == ("rag@2/docs", "rag@2")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("rag", []),
+        ("rag@2/inner", []),
+        ("rag#7", [("rag", "rag#7")]),
+        ("rag#7/inner", [("rag", "rag#7")]),
+        ("rag@2#7/inner@3", [("rag@2", "rag@2#7")]),
+        ("rag#7@2/$search", [("rag", "rag#7")]),
+        ("rag@2#7/each#1/inner", [("rag@2", "rag@2#7"), ("rag@2#7/each", "rag@2#7/each#1")]),
+    ],
+)
+def test_the_maps_around_a_path(path: str, found: list[tuple[str, str]]) -> None:
+    assert maps_around(path) == found

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from everstep.client.guards import GuardedInfo
 from everstep.client.looking.cuts import ValueCut
 from everstep.client.looking.shown_values import as_cut, cut_in
-from everstep.client.projection import Items, ItemsInfo, WaitingFor, base_of, name_of
+from everstep.client.projection import ItemsInfo, WaitingFor, base_of, name_of
 from everstep.errors import RunNotFound
 from everstep.model.acts import Act
-from everstep.model.address import Address, Part, maps_around, part_of
+from everstep.model.address import Address, Part, part_of
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import RESULT, CheckpointRecord, ErrorInfo, StepRecord, visit_path
 from everstep.model.shapes import Count, Instant, OrNull, shown
@@ -299,12 +299,18 @@ def _items(found: FoundVisit) -> ItemsInfo | None:
     count = next((one.step.items for one in found.told if one.step.items is not None), None)
     if count is None:
         return None
-    items, base = Items(count), base_of(found.told[0].step)
+    completed, failed, begins = 0, set[str](), f"{base_of(found.told[0].step)}#"
     for record in found.records:
         for step in record.steps:
-            if step.path.startswith(f"{base}#"):
-                items.take(step, dict(maps_around(step.path))[base])
-    return items.info()
+            # What lies inside an item has no part in how the item itself ended.
+            if not step.path.startswith(begins) or not step.path[len(begins) :].isdecimal():
+                continue
+            if step.status is Status.FAILED:
+                failed.add(step.path)
+            elif step.status is Status.COMPLETED:
+                completed += 1
+                failed.discard(step.path)
+    return ItemsInfo(count=count, completed=completed, failed=len(failed))
 
 
 def _attempts(told: Iterable[_Told]) -> list[VisitAttempt]:

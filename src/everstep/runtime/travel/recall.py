@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from everstep.codec.tags import Unreadable
 from everstep.errors import RunNotFound
@@ -21,6 +22,15 @@ TASKS = "@tasks"
 """What the tasks that a step asked for are compared under."""
 
 
+class _Index(NamedTuple):
+    """In which record each value was written."""
+
+    writes: dict[Version, Written]
+    written_in: dict[Version, int]
+    entered_in: dict[str, int]
+    """By the prefix of an inner flow, the first record that tells of it."""
+
+
 class RecalledChain:
     """The headers of a run, and the values they name, read when they are asked for."""
 
@@ -31,28 +41,36 @@ class RecalledChain:
         numbers = {record.sequence for record in records}
         self.beginnings = sorted(n for n in numbers if n - 1 not in numbers)
         """The records before which there is none: of a fork, what lies between may have been removed."""
-        self.writes: dict[Version, Written] = {}
-        self._written_in: dict[Version, int] = {}
-        self._entered_in: dict[str, int] = {}
+
+    @cached_property
+    def _index(self) -> _Index:
+        # Made only when it is needed: most values that are looked at stand where they are looked for.
+        writes, written_in, entered_in = dict[Version, Written](), dict[Version, int](), dict[str, int]()
         newest: dict[str, int] = {}
-        for record in records:
+        for record in self.records:
             for write in record.state.values if record.state is not None else ():
-                self.writes.setdefault((write.name, write.version), write)
-                self._written_in.setdefault((write.name, write.version), record.sequence)
+                writes.setdefault((write.name, write.version), write)
+                written_in.setdefault((write.name, write.version), record.sequence)
             for step in record.steps:
-                self._entered_in.setdefault(split_name(step.whole_name("-"))[0], record.sequence)
+                entered_in.setdefault(split_name(step.whole_name("-"))[0], record.sequence)
                 for write in step.writes:
                     name = step.whole_name(write.name)
                     # An edit is recorded without a number: it is the version after the newest.
                     newest[name] = write.version or newest.get(name, 0) + 1
-                    self.writes[name, newest[name]] = write
-                    self._written_in[name, newest[name]] = record.sequence
+                    writes[name, newest[name]] = write
+                    written_in[name, newest[name]] = record.sequence
+        return _Index(writes, written_in, entered_in)
+
+    @property
+    def writes(self) -> dict[Version, Written]:
+        """What was written, by name and version."""
+        return self._index.writes
 
     def written_in(self, version: Version) -> int | None:
         """Return the checkpoint that holds a version; of what an inner flow began with, its first."""
-        found = self._written_in.get(version)
+        found = self._index.written_in.get(version)
         prefix = split_name(version[0])[0]
-        return self._entered_in.get(prefix) if found is None and prefix and version[1] == 1 else found
+        return self._index.entered_in.get(prefix) if found is None and prefix and version[1] == 1 else found
 
     async def values(
         self, sequence: int, wanted: Collection[Version], see: See = ValueSpace.peek
@@ -61,15 +79,21 @@ class RecalledChain:
 
         With `see`, what that gives of each instead of the value.
         """
-        if not wanted:
-            return {}
+        found: dict[Version, Any] = {}
+        if any(one.keyframe for one in self.records if one.sequence == sequence):  # it is read without a fold
+            folded = await self._runs.look_back(self.run_id, sequence)
+            folded.watch(wanted, see)
+            found |= folded.seen
+        left = set(wanted) - found.keys()
+        if not left:
+            return found
         begins = sequence in self.beginnings
         folded = await self._runs.look_back(self.run_id, sequence if begins else sequence - 1)
-        folded.watch(wanted, see)
+        folded.watch(left, see)
         if not begins:
             await self._runs.go_on(folded, self.run_id, sequence, sequence)
-        found = dict(folded.seen)
-        for version in set(wanted) - found.keys():
+        found |= folded.seen
+        for version in left - found.keys():
             found[version] = await self._older(version, sequence, see)
         return found
 
@@ -98,7 +122,7 @@ class RecalledChain:
 
     async def _older(self, version: Version, sequence: int, see: See) -> Any:
         """Return a version that was overwritten before the checkpoint before this one was written."""
-        written_in = self._written_in.get(version)
+        written_in = self._index.written_in.get(version)
         write = self.writes.get(version)
         if write is not None and write.form is ValueForm.DELETED:
             return Unreadable("it was deleted")

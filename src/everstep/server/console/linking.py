@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from everstep.server.console.files import assets
 
@@ -22,9 +23,15 @@ _VENDORED = re.compile(r"export\{([^}]*)\};?\s*$")
 
 def linked(entry: str) -> str:
     """Return a script that does what a module does, with all that it imports."""
-    order = list(_order(entry, {}))
+    order = needed(entry)
     names = {name: f"$m{number}" for number, name in enumerate(order)}
     return '"use strict";\n' + "\n".join(_wrapped(name, names) for name in order) + "\n"
+
+
+@cache
+def needed(entry: str) -> tuple[str, ...]:
+    """Return a module and all that it imports, each behind those that it imports itself."""
+    return tuple(_order(entry, {}))
 
 
 def _order(name: str, seen: dict[str, bool]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from everstep.errors import EverstepError, Forbidden, NoSuchPath
 from everstep.server.access.sessions import LASTS
 from everstep.server.bodies import read_form
 from everstep.server.console.files import assets, edition
+from everstep.server.console.linking import needed
 from everstep.server.endpoint import Service
 from everstep.server.wire import failure
 
@@ -48,8 +49,10 @@ async def show(service: Service, request: Request) -> Response:
     """Give the page: which view it shows is in its path, which its scripts read."""
     prefix = prefix_of(service)
     files = f"{prefix}/ui/assets/{edition()}"
-    early = ("app.js", "vendor/htm-preact-3.1.1.js", "api.js", "html.js", "live.js")
-    loads = "".join(f'<link rel="modulepreload" href="{files}/{name}">\n' for name in early)
+    loads = "".join(
+        f'<link rel="modulepreload" href="{files}/{name}">\n'
+        for name in dict.fromkeys((*needed("app.js"), *needed(_view_at(request.path_params.get("view", "")))))
+    )
     return _page(
         "everstep",
         f'{loads}<script type="module" src="{files}/app.js"></script>\n',
@@ -57,6 +60,13 @@ async def show(service: Service, request: Request) -> Response:
         "<noscript><p class=pad>The console needs scripts. Pages for answers do without.</p></noscript>",
         files,
     )
+
+
+def _view_at(path: str) -> str:
+    """Return the module of the view that a path shows, to be loaded with the page."""
+    name, _, rest = path.strip("/").partition("/")
+    view = {"": "runs", "runs": "run" if rest else "runs", "flows": "flow" if rest else "flows"}
+    return found if (found := f"views/{view.get(name, name)}.js") in assets() else "views/runs.js"
 
 
 async def asset(service: Service, request: Request) -> Response:

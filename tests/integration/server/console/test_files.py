@@ -48,3 +48,22 @@ async def test_files_are_kept_for_ever_under_the_name_of_their_edition(s: Servin
     for path in ("nothing.js", "../pages.py", "%2e%2e/pages.py", "vendor", ""):
         assert (await s.client.get(f"/ui/assets/{edition()}/{path}")).status_code in (200, 404)
         assert "import annotations" not in (await s.client.get(f"/ui/assets/{edition()}/{path}")).text
+
+
+@served()
+async def test_a_page_names_all_that_its_view_loads(s: Serving) -> None:
+    for path, view in (
+        ("/ui/", "views/runs.js"),
+        ("/ui/runs/A17@3/charge", "views/run.js"),
+        ("/ui/flows", "views/flows.js"),
+        ("/ui/flows/orders", "views/flow.js"),
+        ("/ui/compare?a=A17&b=A18", "views/compare.js"),
+        ("/ui/nothing/there", "views/runs.js"),
+    ):
+        page = (await s.client.get(path)).text
+        named = set(re.findall(rf'modulepreload" href="/ui/assets/{edition()}/([^"]+)"', page))
+        assert {"app.js", view} <= named, path
+        for name in named - {"vendor/htm-preact-3.1.1.js"}:
+            for target in re.findall(r"""from\s*"(\.[^"]+)\"""", assets()[name].body.decode()):
+                found = (FOLDER / name).parent.joinpath(target).resolve().relative_to(FOLDER.resolve())
+                assert found.as_posix() in named, f"{path}: {name} imports {target}"

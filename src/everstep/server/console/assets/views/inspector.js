@@ -10,7 +10,7 @@ import { Value } from "./values.js";
 
 const seconds = (it) => (it.started_at && it.ended_at ? (millis(it.ended_at) - millis(it.started_at)) / 1000 : null);
 
-export function Inspector({ me, id, at, step, version, waits, pick, seek, reload }) {
+export function Inspector({ me, id, at, step, version, waits, pick, seek, reload, lanes }) {
   const told = useAsked((signal) => get(path`/runs/${id}/steps/${step}` + query({ at }), signal), `${id}@${at}/${step}:${version}`, true);
   const [tab, setTab] = useState(null);
   useEffect(() => setTab(null), [step]);
@@ -37,7 +37,7 @@ export function Inspector({ me, id, at, step, version, waits, pick, seek, reload
     ${shown === "changed" && html`<${Changed} it=${it} from=${from} />`}
     ${shown === "attempts" && html`<${Attempts} it=${it} />`}
     ${shown === "units" && html`<table><thead><tr><th>Call</th><th>Status</th><th>Took</th></tr></thead><tbody>${it.units.map((unit) => html`<tr key=${unit.address}><td><button class="link" onClick=${() => pick(unit.address)}>${short(unit.address).split("/").pop()}</button></td><td><${Badge} status=${unit.status} /></td><td>${span(unit.seconds)}</td></tr>`)}</tbody></table>${it.unit_count > it.units.length && html`<p class="quiet">${count(it.unit_count - it.units.length)} more</p>`}`}
-    ${shown === "items" && html`<${Items} id=${id} at=${at} it=${it} pick=${pick} />`}
+    ${shown === "items" && html`<${Items} id=${id} at=${at} it=${it} pick=${pick} lanes=${lanes} />`}
     ${shown === "inside" && html`<${Inside} id=${id} it=${it} pick=${pick} />`}
     ${shown === "logs" && html`<${Logs} id=${id} step=${it.address} me=${me} />`}
     ${shown === "emitted" && html`<${Emitted} id=${id} it=${it} />`}
@@ -78,11 +78,12 @@ function Changed({ it, from }) {
 const Attempts = ({ it }) => html`<table><thead><tr><th>#</th><th>Status</th><th>Began</th><th>Took</th><th>Error</th></tr></thead><tbody>${it.attempts.map((one) => html`<tr key=${one.attempt}>
   <td>${one.attempt}</td><td><${Badge} status=${one.status || "running"} /></td><td>${one.started_at ? clock(one.started_at) : "–"}</td><td><${Took} seconds=${one.seconds} /></td><td>${one.error ? html`<details><summary>${one.error.type}: ${one.error.message}</summary><pre>${one.error.traceback}</pre></details>` : ""}${one.retry_at ? html`<span class="quiet">the next at ${clock(one.retry_at)}</span>` : ""}</td></tr>`)}</tbody></table>`;
 
-/** The items of a map in groups: those that failed first, then the slowest. */
-function Items({ id, at, it, pick }) {
-  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + query({ at, most: 240 }), signal), `${id}@${at}`);
+/** The items of a map in groups: those that failed first, then the slowest. Of now the timeline has them already. */
+function Items({ id, at, it, pick, lanes }) {
+  const told = useAsked((signal) => (at == null ? null : get(path`/runs/${id}/timeline` + query({ at, most: 240 }), signal)), `${id}@${at}`);
   const [number, setNumber] = useState("");
-  const lane = told.data && told.data.lanes.find((one) => one.node === plain(it.path));
+  const known = at == null ? lanes : told.data && told.data.lanes;
+  const lane = known && known.find((one) => one.node === plain(it.path));
   const onSubmit = (event) => { event.preventDefault(); if (number !== "") pick(`${it.address}#${number}`); };
   return html`<form class="row" onSubmit=${onSubmit}><input type="number" min="0" max=${it.items.count - 1} aria-label="Item" placeholder="item" value=${number} onInput=${(event) => setNumber(event.target.value)} /><button>Show it</button><span class="quiet">of ${count(it.items.count)}; those that failed first, then the slowest</span></form>
     <${Problem} error=${told.error} />

@@ -25,6 +25,7 @@ export default function Run({ me }) {
   const isTable = here.query.get("as") === "table";
   const setTable = (is) => ask({ as: is ? "table" : null }, { replace: true });
   const [version, setVersion] = useState(0);
+  const [lanes, setLanes] = useState(null);
 
   const move = (changes, options) => {
     const next = { at, step, ...changes };
@@ -81,10 +82,10 @@ export default function Run({ me }) {
     : html`<${Graph} id=${id} at=${at} nodes=${list} step=${step} pick=${pick} seek=${seek} version=${version} toTable=${() => setTable(true)} />`}
       </section>
       <section class="pane inspector" aria-label="Selected step">${step
-    ? html`<${Inspector} me=${me} id=${id} at=${at} step=${step} version=${version} waits=${open} pick=${pick} seek=${seek} reload=${reload} />`
+    ? html`<${Inspector} me=${me} id=${id} at=${at} step=${step} version=${version} waits=${open} pick=${pick} seek=${seek} reload=${reload} lanes=${lanes} />`
     : html`<${Overview} me=${me} run=${run} nodes=${nodes.data} at=${at} />`}
       </section>
-      <section class="pane timeline" aria-label="Timeline"><${Timeline} id=${id} run=${run} at=${at} step=${step} pick=${pick} seek=${seek} version=${version} /></section>
+      <section class="pane timeline" aria-label="Timeline"><${Timeline} id=${id} run=${run} at=${at} step=${step} pick=${pick} seek=${seek} version=${version} tell=${setLanes} /></section>
     </div>`;
 }
 

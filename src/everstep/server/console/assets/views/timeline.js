@@ -14,7 +14,7 @@ const MOST_LANES = 60;
 const LETTER = 6;
 const GRAVE = ["crash", "takeover", "interrupted"];
 
-export function Timeline({ id, run, at, step, pick, seek, version }) {
+export function Timeline({ id, run, at, step, pick, seek, version, tell }) {
   const ref = useRef();
   const [width, setWidth] = useState(900);
   const [isUnfolded, setUnfolded] = useState(false);
@@ -37,6 +37,7 @@ export function Timeline({ id, run, at, step, pick, seek, version }) {
   }, []);
 
   const it = told.data;
+  useEffect(() => { if (it && !view) tell(it.lanes); }, [it, view]);
   const the = useMemo(() => it && axisOf(it, width - NAMES - 12, !isUnfolded, view), [it, width, isUnfolded, view]);
   const body = () => {
     if (!it) return told.error ? html`<${Problem} error=${told.error} retry=${told.reload} />` : html`<p class="quiet pad">Loading …</p>`;
