@@ -36,7 +36,7 @@ from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, version_of
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
 from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
@@ -652,6 +652,7 @@ class Draft:
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
         tree, pages = self._written(standing)
+        has_more = tree or standing.tags or standing.attributes or standing.row.started_by
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)
@@ -662,7 +663,7 @@ class Draft:
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
             pages=pages,
-            version=version_of(standing),
+            version=2 if has_more else 1,
             what=self.what,
             audit=tuple(self._audit),
         )

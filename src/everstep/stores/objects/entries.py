@@ -137,12 +137,6 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entry)
 
 
-def version_of(standing: Standing) -> int:
-    """Return the version of an entry of a run that stands so."""
-    has_more = standing.tree is not None or standing.tags or standing.attributes or standing.row.started_by
-    return 2 if has_more else 1
-
-
 def new_nonce() -> bytes:
     return os.urandom(9)
 

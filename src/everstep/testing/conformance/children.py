@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from datetime import timedelta
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -10,9 +12,13 @@ from everstep.engine.commits import opening_of_fork
 from everstep.model.commits import OnParentCancel, StartedBy, Tag
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord
+from everstep.model.removal import Erasure
+from everstep.ports.labels import Search, SearchingStore
+from everstep.ports.restoring import Restored, RestoringStore
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, StopRequest, Verdict
 from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite
+from everstep.testing.conformance.restoring import whole_run
 
 BY = StartedBy("parent", "ship#7/book", 2)
 LEFT = StartedBy("parent", 'ship[a b]/"ü🙂" 1 leave', 12, OnParentCancel.LEAVE)
@@ -146,3 +152,59 @@ class Children(Suite):
             client.call(cast(RetainingStore, store).pin("child", "kept"))
             assert client.listing(started_by="parent", pinned=True) == ["child"]
             assert client.row("child").started_by == BY
+
+    def test_a_search_finds_them(self, having: Client, store_kit: StoreKit) -> None:
+        client = having
+        if not store_kit.capabilities.searches:
+            pytest.skip("it declares that it has no index of labels and times")
+        for k in range(6):
+            by = (BY, StartedBy("parent-2", "ship", 1), None)[k % 3]
+            client.admit(f"run-{k}", started_by=by, tags=(Tag("vip"),) if k < 4 else ())
+        found = partial(_found, client)
+        assert found(Search()) == ["run-3", "run-0"]
+        assert found(Search(), limit=1) == ["run-3"]
+        assert found(Search(), before="run-3") == ["run-0"]
+        assert found(Search(name="vip", tag=True), started_by="parent-2") == ["run-1"]
+        assert found(Search(name="vip", tag=True), status=Status.COMPLETED) == []
+        assert found(Search(since=client.clock.now() + timedelta(days=1))) == []
+
+    def test_an_erased_one_is_listed_no_more_and_counts_as_started(self, having: Client) -> None:
+        client = having
+        if not client.store.capabilities.retains:
+            pytest.skip("it declares that nothing in it can be erased")
+        store = cast(RetainingStore, client.store)
+        firsts = [Chain(run_id, client.clock, started_by=BY) for run_id in ("one", "two")]
+        for chain in firsts:
+            client.accept(chain, chain.admission())
+            client.accept(chain, chain.final())
+        assert client.call(store.erase("one", head=2, reason="asked")) is Erasure.ERASED
+        assert client.listing(started_by="parent") == ["two"]
+        assert client.listing(started_by="parent", before="one") == []
+        # Its id stays taken, so it is not started again, and what is left of it can be told.
+        assert client.put(Chain("one", client.clock, started_by=BY).admission()) == [Verdict.EXISTS]
+        assert client.call(client.store.run("one")) is None
+        assert client.call(store.tombstone("one")) is not None
+        assert client.listing(started_by="parent") == ["two"]
+        # Once that is forgotten nothing tells that it was there.
+        client.call(store.forget(["one"]))
+        client.admit("one", started_by=LEFT)
+        assert client.listing(started_by="parent") == ["one", "two"]
+        assert client.row("one").started_by == LEFT
+
+    def test_one_that_comes_from_another_store_keeps_it(self, having: Client) -> None:
+        client = having
+        if not client.store.capabilities.restores:
+            pytest.skip("it declares that it does not restore")
+        store = cast(RestoringStore, client.store)
+        one, other = (whole_run(name, client.clock, started_by=by) for name, by in (("a", BY), ("b", None)))
+        assert client.call(store.restore(one)) is client.call(store.restore(other)) is Restored.RESTORED
+        assert (client.row("a").started_by, client.row("b").started_by) == (BY, None)
+        assert client.listing(started_by="parent") == ["a"]
+        assert client.call(store.restore(one)) is Restored.SAME
+        assert client.listing(started_by="parent") == ["a"]
+
+
+def _found(client: Client, by: Search, **wanted: Any) -> list[str]:
+    store = cast(SearchingStore, client.store)
+    page = client.call(store.search(RunFilter(**{"started_by": "parent", **wanted}), by))
+    return [row.run_id for row in page.rows]

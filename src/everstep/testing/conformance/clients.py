@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from everstep.errors import StateCorrupted
+from everstep.model.commits import StartedBy
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitRow
@@ -313,6 +314,8 @@ def _random_run(client: Client, run_id: str, random: Random) -> str:
     first = client.get("run-0") if random.random() < 0.4 and run_id != "run-0" else []
     if first:
         about |= {"parent_run_id": "run-0", "forked_at": 1, "base": first[0].checkpoint_id}
+    elif client.store.capabilities.has_children and random.random() < 0.5:
+        about["started_by"] = StartedBy(random.choice(("run-0", "run-1")), "node", 1)
     chain = client.admit(run_id, **about)
     if random.random() < 0.3:
         client.call(client.store.set_aside(run_id, epoch=chain.epoch, reason="it is damaged"))
@@ -332,6 +335,7 @@ def _random_filter(random: Random, ids: list[str]) -> RunFilter:
         run_id=perhaps(0.15, *ids),
         status=perhaps(0.5, Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.HALTED),
         parent_run_id=perhaps(0.3, "run-0", "run-0", "run-1"),
+        started_by=perhaps(0.3, "run-0", "run-1", "run-2"),
         needs_repair=random.random() < 0.3,
         pinned=random.random() < 0.3,
         limit=random.choice((1, 2, 3, 100)),

@@ -19,6 +19,7 @@ from everstep.engine import commits, leases
 from everstep.engine.settling import settled
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import BadRequest, CheckpointPinned, LeaseConflict
+from everstep.model.commits import OnParentCancel, StartedBy
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.removal import Erasure
@@ -32,6 +33,7 @@ _IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 _ACTS = 120
 _HASHES = ("0" * 64, "1" * 64)
 _FLOW = "flow"
+_STARTS = (None, None, StartedBy("run1", "node", 1), StartedBy("run2", "a/b", 3, OnParentCancel.LEAVE))
 _BODY, _ = sealed(1)
 """A record that can be read: trimming leaves its digest."""
 _replace = msgspec.structs.replace
@@ -203,6 +205,7 @@ class History:
         self._clients = clients
         self._clock = clients[0].clock
         self._holds_waits = holds_waits
+        self._has_children = clients[0].store.capabilities.has_children
         self._ruled = Ruled()
         self._commits: list[Commit] = []
         self._leases: list[Lease] = []
@@ -314,6 +317,7 @@ class History:
             process=None,
             priority=chance.choice((0, 0, 0, 5)),
             group=chance.choice((None, "a", "b")),
+            started_by=chance.choice(_STARTS) if parent is None and self._has_children else None,
         )
         base = parent.ids.get(at) if parent is not None and at is not None else None
         if parent is not None and chance.random() < 0.15:
