@@ -134,6 +134,7 @@ class Surroundings(Table, Protocol):
     hub: Hub
     seed: int
     ledger: Ledger
+    misuse: EverstepError | None
 
     def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         """Come to a point. What concerns the process or the store happens there; the rest is returned."""
