@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Context, Flow, Host, Retry, Status, node, wait
+from everstep import Context, Flow, Host, Retry, Status, node, parallel, wait
 from everstep.errors import BadRequest, RunEnded, RunPaused
 from everstep.inbox import append
 from everstep.results import RunResult
@@ -86,6 +86,29 @@ def test_a_pause_counts_as_no_takeover_and_uses_up_no_attempt(host: Host, drive:
 
 def _has_more(watched: Watched, than: int) -> bool:
     return len(watched.began) > than
+
+
+def test_an_answer_to_a_paused_run_holds_up_nothing_that_is_under_way(host: Host, drive: Drive) -> None:
+    """The loop of its drive went round and round, so that what was under way on it never ended."""
+    watched = Watched()
+
+    @node(output="made", effects="effectful", idempotency_key="auto")
+    async def make(x: int, ctx: Context) -> int:
+        watched.begin(ctx.run_id, "make")
+        await watched.held()
+        return x + 1
+
+    flow = Flow("f", [parallel(make, wait.question("ask", kind="text"))])
+    driving = drive(flow, {"x": 1})
+    wait_for(lambda: bool(watched.began) and len(host.waits("run")) == 1)
+    host.fleet.pause("run")
+    host.answer(host.waits("run")[0].id, "now")
+    watched.gate.set()
+    result = driving.result(20)
+    assert (result.is_paused, result["made"]) == (True, 2)
+    host.fleet.unpause("run")
+    assert host.resume("run", flow)["ask"] == "now"
+    assert watched.steps() == ["make"]
 
 
 def test_items_of_a_map_under_way_are_recorded_and_no_others_begin(host: Host, drive: Drive) -> None:
