@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from everstep.client.views import RunState
+from everstep.client.views import CallAt, RunState
 from everstep.codec.compare import Change, compare
 from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status
-from everstep.model.records import STREAM, UNIT, WAIT, ErrorInfo, NodeState
+from everstep.model.records import BY_CHANCE, STREAM, UNIT, WAIT, WAITED, ErrorInfo, NodeState
 from everstep.model.shapes import HIDDEN, shown
 
 _UNTOUCHED = NodeState()
@@ -116,12 +116,48 @@ def value_changes(
         else:
             for change in compare(values, name, one, other).changes:
                 yield name, change
+    yield from _call_changes(before, after, values, largest)
+
+
+def _call_changes(
+    before: RunState, after: RunState, values: Values, largest: int | None
+) -> Iterator[tuple[str, Change]]:
+    """Yield what differs of durable calls in visits under way; what gives time and chance always would."""
+    old, new = before.digests, after.digests
+    was, became = _calls(before), _calls(after)
+    for name in dict.fromkeys([*was, *became]):
+        here, there = was.get(name), became.get(name)
+        one = None if here is None else _given(before, here, largest)
+        other = None if there is None else _given(after, there, largest)
+        if here is None or there is None:
+            yield name, Change(name, "added" if here is None else "removed", one, other)
+        elif old.get(here.name) is None or old.get(here.name) != new.get(there.name):
+            for change in compare(values, name, one, other).changes:
+                yield name, change
+
+
+def _given(state: RunState, call: CallAt, largest: int | None) -> object:
+    """Return what a durable call gave: of a wait its answer, of one that failed what it raised."""
+    if call.at.error is not None:
+        return f"{call.at.error.type}: {call.at.error.message}"
+    found = _read(state, call.name, largest)
+    return found.get("answer") if call.at.arguments == WAITED and isinstance(found, dict) else found
+
+
+def _calls(state: RunState) -> dict[str, CallAt]:
+    part = state.part
+    return {
+        unvisited(_from(part, path.rpartition("/")[0])) + path[path.rindex("/") :]: call
+        for path, call in state.calls.items()
+        if call.at.arguments not in BY_CHANCE
+    }
 
 
 def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
     names = [*state, *(name for name in state.versions if name not in state)]
-    # What a wait asked for, and a stream under way, are kept under ids of their own: never equal.
+    # What a wait asked for, and a stream under way, are kept under ids of their own: never equal. Durable
+    # calls are compared apart.
     return _by_last_visit((name for name in names if not name.startswith((WAIT, STREAM, UNIT))), state.part)
 
 
