@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from everstep.client.views import CallAt, RunState
+from everstep.client.views import RunState
 from everstep.codec.compare import Change, compare
 from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
@@ -18,6 +19,7 @@ from everstep.model.records import BY_CHANCE, STREAM, UNIT, WAIT, WAITED, ErrorI
 from everstep.model.shapes import HIDDEN, shown
 
 _UNTOUCHED = NodeState()
+_LAST_VISIT = re.compile(r"@\d+\Z")
 
 
 class NodeChange(msgspec.Struct, frozen=True):
@@ -131,26 +133,28 @@ def _call_changes(
         other = None if there is None else _given(after, there, largest)
         if here is None or there is None:
             yield name, Change(name, "added" if here is None else "removed", one, other)
-        elif old.get(here.name) is None or old.get(here.name) != new.get(there.name):
+        elif here not in old or old[here] != new.get(there):
             for change in compare(values, name, one, other).changes:
                 yield name, change
 
 
-def _given(state: RunState, call: CallAt, largest: int | None) -> object:
+def _given(state: RunState, name: str, largest: int | None) -> object:
     """Return what a durable call gave: of a wait its answer, of one that failed what it raised."""
-    if call.at.error is not None:
-        return f"{call.at.error.type}: {call.at.error.message}"
-    found = _read(state, call.name, largest)
-    return found.get("answer") if call.at.arguments == WAITED and isinstance(found, dict) else found
+    at = state.calls[name]
+    if at.error is not None:
+        return f"{at.error.type}: {at.error.message}"
+    found = _read(state, name, largest)
+    return found.get("answer") if at.arguments == WAITED and isinstance(found, dict) else found
 
 
-def _calls(state: RunState) -> dict[str, CallAt]:
-    part = state.part
-    return {
-        unvisited(_from(part, path.rpartition("/")[0])) + path[path.rindex("/") :]: call
-        for path, call in state.calls.items()
-        if call.at.arguments not in BY_CHANCE
-    }
+def _calls(state: RunState) -> dict[str, str]:
+    """Return the names of what durable calls of visits under way gave, by those they are compared under."""
+    found = {}
+    for name, at in state.calls.items():
+        visit, _, label = name.removeprefix(UNIT).rpartition("/")
+        if at.arguments not in BY_CHANCE:
+            found[f"{unvisited(_from(state.part, _LAST_VISIT.sub('', visit)))}/{label}"] = name
+    return found
 
 
 def _names(state: RunState) -> dict[str, str]:

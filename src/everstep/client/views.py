@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 
@@ -362,14 +362,6 @@ OWN = (WAIT, STREAM, UNIT, KEPT, "@task/")
 """What the names of values begin with that are a run's own affair."""
 
 
-class CallAt(NamedTuple):
-    """A durable call of a visit under way."""
-
-    name: str
-    """Under which a state has what it gave."""
-    at: UnitAt
-
-
 class RunState(Mapping[str, Any]):
     """The values of a run at one checkpoint, inputs included, and where it stood.
 
@@ -457,11 +449,11 @@ class RunState(Mapping[str, Any]):
         nodes = snapshot(self._folded.state, ()).nodes
         return {path: node for path, node in nodes.items() if self.part is None or self.part.holds(path)}
 
-    @property
-    def calls(self) -> dict[str, CallAt]:
-        """The recorded durable calls of visits under way, by such names as `agent/$search@1`."""
+    @cached_property
+    def calls(self) -> dict[str, UnitAt]:
+        """The recorded durable calls of visits under way, by the names of what they gave."""
         return {
-            f"{path}/{label}": CallAt(f"{UNIT}{visit_path(path, visit)}/{label}", unit)
+            f"{UNIT}{visit_path(path, visit)}/{label}": unit
             for scope in self._folded.state.scopes()
             for i, units in scope.units.items()
             for path, visit in ((scope.path_of(i), _visit_under_way(scope, i)),)
