@@ -268,7 +268,8 @@ def agent(topic: str, ctx: Context) -> str:
         ctx.uuid()
     said: str = ctx.wait(wait.question("why", kind="text"))
     ctx.step("send", str, said)
-    return ctx.wait(wait.question("more", kind="text"))
+    more: str = ctx.wait(wait.question("more", kind="text"))
+    return more
 
 
 def test_durable_calls_of_a_node_under_way_are_compared(host: Host) -> None:
