@@ -1,4 +1,4 @@
-"""A search by time passes over runs of other times, wherever these lie, and misses none that began out of turn."""
+"""A search by time passes over runs of other times, and misses none that began out of turn."""
 
 from __future__ import annotations
 
