@@ -139,6 +139,30 @@ def test_a_run_that_shows_long_after_it_had_its_key_is_found(host: Host, url: st
     assert all_pages(host, long_ago)[0] == ["slow"]
 
 
+@pytest.mark.parametrize("change", ["come", "are erased"])
+def test_runs_that_come_or_go_in_the_midst_of_a_search_leave_no_gap_and_give_none_twice(
+    host: Host, url: str, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    host.run(flow, {"n": 1}, run_id="now")
+    begun(url, [START - timedelta(days=k % 2) for k in range(40)])  # every other one is asked for
+    left, asked = ["run-37", "run-38", "run-39"], label_search.LabelSearch._filled
+
+    def filled(self: label_search.LabelSearch, query: str, *parts: str) -> str:
+        if query == "looked_at" and left:
+            if change == "come":
+                begun(url, [START - timedelta(days=1)] * 3, "new")
+                left.clear()
+            with Host(url) as other:
+                while left:
+                    other.retention.erase(left.pop())
+        return asked(self, query, *parts)
+
+    monkeypatch.setattr(label_search.LabelSearch, "_filled", filled)
+    within = f"started >= {said(START)} and started < {said(START + timedelta(days=1))}"
+    found, _ = all_pages(host, within, limit=100)
+    assert found[::-1] == [f"run-{k}" for k in range(0, 40, 2)]
+
+
 def test_a_stretch_holds_for_good_once_all_have_ended_who_may_write_into_it() -> None:
     known = Stretches()
     known.settle(1, 100, 5, 9)

@@ -15,7 +15,7 @@ from everstep.ports.store import RunFilter
 from everstep.stores.label_search import LabelSearch, Stretches, tally
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import read_text, run_row, text
-from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.connections import Connection, as_of_now, rows
 from everstep.stores.postgres.schema import read_queries
 
 _NAME = re.compile(r"(?<!:):([a-z_]+[0-9]*)")
@@ -76,7 +76,7 @@ class PostgresLabels:
         def ask(query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
             return rows(db, *_numbered(query, values))
 
-        with db.transaction():
+        with as_of_now(db):
             db.execute(self._sql["look_up"])
             page = LabelSearch(self._sql, ask, run_row, _way, self._stretches, text).search(wanted, by)
         following = None if page.following is None else read_text(page.following)
