@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from everstep.engine.query.labels import name_of
@@ -112,8 +113,7 @@ class LabelSearch:
         before: int | None = _BEHIND
         if wanted.before is not None:
             before = self._ask(self._sql["key_before"], {"before": self._text(wanted.before)})[0][0]
-        since = -_BEHIND if by.since is None else to_int(by.since)
-        until = _BEHIND if by.until is None else to_int(by.until)
+        since, until = _moment(by.since, -_BEHIND), _moment(by.until, _BEHIND)
         if before and (by.since is not None or by.until is not None):
             before = self._first(before, since, until)
             if 0 < before <= self._stretches.settled and not self._stretches.knows(before):
@@ -242,6 +242,11 @@ class LabelSearch:
 
 def _span(one: LabelRange) -> tuple[float, float]:
     return -_INFINITE if one.low is None else one.low, _INFINITE if one.high is None else one.high
+
+
+def _moment(at: datetime | None, otherwise: int) -> int:
+    found = to_int(at)
+    return otherwise if found is None else found
 
 
 def _some(value: str | None, text: Callable[[str], str]) -> str | None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from everstep.cli.args.labels import given_tags
 from everstep.cli.args.options import (
@@ -93,4 +92,4 @@ def _counted(host: Host, asked: Mapping[str, Any]) -> RunCount:
         found = host.fleet.count(**{**asked, "before": found.next})
         runs.update(found.runs)
     ranked = sorted(runs.items(), key=lambda item: (-item[1], item[0]))
-    return msgspec.structs.replace(found, runs=dict(ranked))
+    return type(found)(by=found.by, runs=dict(ranked), next=found.next)
