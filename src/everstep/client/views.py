@@ -510,9 +510,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The run it was forked from."""
     forked_at: Count | None
     """The parent's checkpoint that it goes on from."""
-    started_by: str | None = None
+    starter_run_id: str | None = None
     """The run whose node started it."""
-    started_by_node: str | None = None
+    starter_node: str | None = None
     """That node, with its visit, such as `ship@2`."""
     adopted_at: Count | None
     """The checkpoint with which it went over to the version of its flow that it goes by."""
@@ -561,14 +561,13 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             marked["needs_repair"] = None
             if pause is not None:
                 marked |= {"paused_at": pause.since, "paused_by": pause.act}
-        by = row.started_by
+        if (by := row.started_by) is not None:
+            marked |= {"starter_run_id": by.run, "starter_node": f"{by.path}@{by.visit}"}
         return cls(
             **_same(cls, row)
             | marked
             | {
                 "flow": row.flow_id,
-                "started_by": None if by is None else by.run,
-                "started_by_node": None if by is None else f"{by.path}@{by.visit}",
                 "is_driven": is_driven,
                 "is_cancelling": row.stop_request is not None,
                 "pinned": pinned,

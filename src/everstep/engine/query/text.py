@@ -57,7 +57,7 @@ _AS_SHOWN = {
     "updated_at": "changed",
     "parent_run_id": "parent",
     "is_driven": "owner",
-    "started_by_node": "started_by",
+    "starter_run_id": "started_by",
     "error_message": "error",
     "error_type": "error_code",
     "wait_kind": "waiting",

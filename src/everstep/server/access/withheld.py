@@ -106,7 +106,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     NodeDurations: "node visits failures retries seconds",
     Spread: "p50 p90 p99 max",
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
-    "started_by started_by_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
+    "starter_run_id starter_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
     "pinned_by changed_at paused_at paused_by",
     ShownRun: "guards bulk driver",
     Driver: "host pid since",

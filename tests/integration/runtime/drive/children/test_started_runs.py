@@ -27,10 +27,10 @@ def test_each_is_started_once_and_says_by_whom(host: Host, mode: str) -> None:
     assert (stats.completed, shop.packed) == (4, dict.fromkeys(ORDERS, 1))
     children = children_of(host, "S")
     assert sorted(one.run_id for one in children) == sorted(host.state("S")["started"])
-    assert {(one.flow, one.started_by, one.started_by_node, one.status) for one in children} == {
+    assert {(one.flow, one.starter_run_id, one.starter_node, one.status) for one in children} == {
         ("ship", "S", "send@1", Status.COMPLETED)
     }
-    assert host.info("S").started_by is None
+    assert host.info("S").starter_run_id is None
     again = host.run(shop.flow, {"orders": ORDERS}, run_id="S")
     assert (again.status, len(children_of(host, "S"))) == (Status.COMPLETED, 3)
 
@@ -112,7 +112,7 @@ def test_a_flow_may_start_itself_and_what_flows_inside_it_declare(host: Host) ->
     assert [one.name for one in outer.starts] == ["ship"]
     host.start(outer, {"orders": ORDERS}, run_id="S")
     host.work([outer], until_idle=True)
-    assert {one.started_by_node for one in children_of(host, "S")} == {"shop/send@1"}
+    assert {one.starter_node for one in children_of(host, "S")} == {"shop/send@1"}
 
 
 def test_what_is_wrong_with_a_start_is_said_before_anything_is_recorded(host: Host) -> None:
