@@ -79,6 +79,8 @@ class Flow:
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
+    starts: tuple[Flow, ...]
+    """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     _raises = True
@@ -189,8 +191,7 @@ class Flow:
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
         self.plain_attributes = said.plain_attributes
-        self.starts: tuple[Flow, ...] = said.starts
-        """Flows whose runs its nodes may start, those of flows inside it included."""
+        self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.budgets = said.budgets

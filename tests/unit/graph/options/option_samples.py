@@ -559,7 +559,7 @@ CONTEXT: dict[tuple[str, str], Sample] = {
     ("set_attribute", ""): told(lambda life, ctx: ctx.set_attribute("customer", "7")),
     ("step", ""): told(lambda life, ctx: life.tell(ctx.step("look", len, "abc"))),
     ("start", ""): told(lambda life, ctx: life.tell(ctx.start("other", {"x": 1}).flow))._replace(
-        flow={"starts": [OTHER]}
+        flow={"starts": [OTHER]}, modes=("partial", "strong", "interval", "before_effects")
     ),
     ("wait", ""): inside(lambda life, ctx: life.tell(ctx.wait(wait.approval("ok")).approved)),
     ("sleep", ""): inside(lambda life, ctx: ctx.sleep("1h")),

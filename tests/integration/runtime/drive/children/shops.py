@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from everstep import AsyncContext, Context, Flow, Host, node
-from everstep.ports.store import RunRow
 from everstep.results import RunInfo
 
 MODES = ("sync", "async")
@@ -16,7 +15,7 @@ MODES = ("sync", "async")
 class Shop:
     """A flow that starts a run for each order, and how often each was packed."""
 
-    def __init__(self, mode: str, *, also: list[str] | None = None, **options: Any) -> None:
+    def __init__(self, mode: str, **options: Any) -> None:
         self.packed: Counter[str] = Counter()
 
         @node(output="parcel")
@@ -33,17 +32,11 @@ class Shop:
             made = [ctx.start("ship", {"order": one}, key=one) for one in orders]
             return [child.run_id for child in await asyncio.gather(*made)]
 
-        send = node(sync_send if mode == "sync" else async_send, name="send", output="started")
+        given: Any = sync_send if mode == "sync" else async_send
+        send = node(name="send", output="started")(given)
         self.flow = Flow("shop", [send], starts=[self.ship], **options)
 
 
 def children_of(host: Host, run_id: str) -> list[RunInfo]:
     """Return the runs that a run has started, the oldest first."""
     return list(reversed(host.runs(started_by=run_id)))
-
-
-async def row_of(host: Any, run_id: str) -> RunRow:
-    """Return what the store knows of a run."""
-    row: RunRow | None = await host.durability.checkpoint_store.run(run_id)
-    assert row is not None
-    return row
