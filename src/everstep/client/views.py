@@ -531,6 +531,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The run it was forked from."""
     forked_at: Count | None
     """The parent's checkpoint that it goes on from."""
+    starter_run_id: str | None = None
+    """The run whose node started it."""
+    starter_node: str | None = None
+    """That node, with its visit, such as `ship@2`."""
     adopted_at: Count | None
     """The checkpoint with which it went over to the version of its flow that it goes by."""
     trimmed_before: Count
@@ -578,6 +582,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             marked["needs_repair"] = None
             if pause is not None:
                 marked |= {"paused_at": pause.since, "paused_by": pause.act}
+        if (by := row.started_by) is not None:
+            marked |= {"starter_run_id": by.run, "starter_node": f"{by.path}@{by.visit}"}
         return cls(
             **_same(cls, row)
             | marked

@@ -58,6 +58,8 @@ _AS_SHOWN = {
     "updated_at": "changed",
     "parent_run_id": "parent",
     "is_driven": "owner",
+    "starter_run_id": "started_by",
+    "starter_node": "started_by",
     "error_message": "error",
     "error_type": "error_code",
     "wait_kind": "waiting",
