@@ -60,7 +60,7 @@ export default function Run({ me }) {
       else if (event.key === "[") seek(Math.max(1, (at ?? (nodes.data ? nodes.data.sequence : 1)) - 1));
       else if (event.key === "]" && at != null) seek(run && at + 1 >= run.checkpoints ? null : at + 1);
       else if ((event.key === "j" || event.key === "k") && list) {
-        const now = list.findIndex((one) => one.node === plain(step || ""));
+        const now = list.findIndex((one) => one.node === plain(runOf(here.path).step || ""));
         const next = list[Math.min(list.length - 1, Math.max(0, now + (event.key === "j" ? 1 : -1)))];
         if (next) pick(addressOf(next));
       }
@@ -116,7 +116,7 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       ${run.pinned != null && html`<span>pinned${run.pinned_by && run.pinned_by.by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}
     </div>
-    ${open.length > 0 && html`<div class="waits-for">Waits for ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
+    ${open.length > 0 && html`<div class="waits-for">${run.ended_at ? "Still open, though it ended:" : "Waits for"} ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
     ${at != null && html`<div class="not-live" role="status">As it was at checkpoint ${at}, not as it is now. <button onClick=${() => seek(null)}>Back to live (Esc)</button></div>`}
   </div>`;
 }
