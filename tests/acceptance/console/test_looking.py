@@ -39,6 +39,7 @@ def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
     page.locator("[data-search]").fill("statu = failed and x")
     page.get_by_role("button", name="Find").click()
     expect(page.get_by_role("alert").first).to_contain_text("status")
+    expect(page.get_by_role("alert").first).to_contain_text("at character 1 ")
 
 
 def test_a_failed_run_opens_at_its_failed_step(tab: Tab) -> None:
@@ -73,6 +74,56 @@ def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="price")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="price")).to_be_visible()
+
+
+def test_what_lies_within_a_folded_node_is_marked_where_it_lies(tab: Tab) -> None:
+    page = tab.open("/ui/runs/import-june/read%2313/read_row")
+    expect(page.get_by_role("heading", name="read#13/read_row")).to_be_visible()
+    expect(page.locator("svg .node.picked")).to_have_attribute("aria-label", re.compile("^read, map"))
+    lane = page.get_by_role("region", name="Timeline").locator("g", has=page.locator(".picked-lane"))
+    expect(lane.get_by_role("button")).to_have_text(re.compile("^read"))
+    expect(page.locator(".bucket.picked")).to_have_count(1)
+
+
+def test_what_is_selected_far_below_is_scrolled_to(tab: Tab) -> None:
+    page = tab.open("/ui/runs/paper-1/publish")
+    expect(page.locator("svg .node.picked")).to_be_in_viewport(ratio=0.9)
+    page.get_by_role("button", name="Fold research").press("Enter")
+    folded = page.get_by_role("button", name=re.compile("^research, "))
+    expect(folded).to_be_visible()
+    folded.press("Enter")
+    folded.press("Enter")
+    expect(page.get_by_role("button", name="Fold research")).to_be_visible()
+
+
+def test_the_console_goes_without_a_mouse(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A16")
+    expect(page.get_by_role("heading", name="A16")).to_be_visible()
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/A16/take$"))
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/A16/price$"))
+    page.keyboard.press("k")
+    expect(page).to_have_url(re.compile("/A16/take$"))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page).to_have_url(re.compile("/ui/$"))
+    expect(page.get_by_role("link", name="A16")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("status = failed and flow = orders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="A16")).to_have_count(0)
+    expect(page.get_by_role("link", name="A17")).to_be_visible()
+    page.locator("[data-search]").blur()
+    for key in ("j", "x", "j"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("1 run selected:")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/runs/A1[79]"))
 
 
 def test_rounds_of_a_loop_are_gone_through_and_what_each_changed_is_shown(tab: Tab) -> None:

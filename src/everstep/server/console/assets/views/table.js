@@ -3,6 +3,7 @@
 import { at as path, get, query } from "../api.js";
 import { Badge, html, Problem, Took, useEffect, useState } from "../html.js";
 import { clock, count } from "../words.js";
+import { short } from "../addresses.js";
 
 const PAGE = 200;
 /** How many rows are shown, and in how many checkpoints is searched at once. */
@@ -25,9 +26,9 @@ export function Table({ id, place, step, pick, version, close }) {
   return html`<div class="pane-tools"><button onClick=${close}>Graph (t)</button><input type="search" aria-label="Search steps" placeholder="part of a name, a status or an error" value=${text} onInput=${(event) => setText(event.target.value)} />
     <span class="quiet">${count(found.rows.length)} shown</span>${after > 0 && html`<button onClick=${() => setAfter(0)}>From the beginning</button>`}${found.next != null && html`<button onClick=${() => setAfter(found.next)}>${text ? "Search on" : "Next"}</button>`}</div>
     <${Problem} error=${found.error} />
-    <table><thead><tr><th>Step</th><th>Status</th><th>Began</th><th>Took</th><th>Checkpoint</th></tr></thead>
-    <tbody>${found.rows.map((one, k) => html`<tr key=${k} class=${one.address === step ? "picked" : ""}><td><button class="link" onClick=${() => pick(one.address)}>${one.address}</button>${one.error ? html` <span class="bad">${one.error.type}</span>` : null}</td>
-      <td>${one.status ? html`<${Badge} status=${one.status} />` : one.items ? `${one.items.completed} of ${one.items.count}` : ""}</td><td>${one.started_at ? clock(one.started_at) : ""}</td><td><${Took} seconds=${one.seconds} /></td><td>${one.checkpoint}</td></tr>`)}</tbody></table>`;
+    <table><thead><tr><th>Step</th><th>Status</th><th>Began</th><th class="right">Took</th><th class="right">Checkpoint</th></tr></thead>
+    <tbody>${found.rows.map((one, k) => html`<tr key=${k} class=${short(one.address) === step ? "picked" : ""}><td><button class="link" onClick=${() => pick(one.address)}>${one.address}</button>${one.error ? html` <span class="bad">${one.error.type}</span>` : null}</td>
+      <td>${one.status ? html`<${Badge} status=${one.status} />` : one.items ? `${one.items.completed} of ${one.items.count}` : ""}</td><td class="when">${one.started_at ? clock(one.started_at) : ""}</td><td class="right"><${Took} seconds=${one.seconds} /></td><td class="right">${one.checkpoint}</td></tr>`)}</tbody></table>`;
 }
 
 /** A page of steps; with words to look for those that have them, of as many checkpoints as it takes. */
