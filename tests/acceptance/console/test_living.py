@@ -211,8 +211,15 @@ class _Below(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def do_GET(self) -> None:
-        if not self.path.startswith("/flows/"):
-            return self.send_error(404)
+        if self.path.startswith("/flows/"):
+            self._pass_on()
+        else:
+            self.send_error(404)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         url = f"http://127.0.0.1:{self.port}{self.path.removeprefix('/flows')}"
         asked = Request(url, body or None, dict(self.headers), method=self.command)
@@ -230,8 +237,6 @@ class _Below(BaseHTTPRequestHandler):
                 while chunk := answer.read1(65536):
                     self.wfile.write(chunk)
                     self.wfile.flush()
-
-    do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None: ...
 
