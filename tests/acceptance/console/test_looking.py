@@ -34,6 +34,22 @@ def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="A20")).to_be_visible()
 
 
+def test_filters_are_narrowed_by_a_flow_and_stay(tab: Tab) -> None:
+    page = tab.open("/ui/?status=failed")
+    page.get_by_role("link", name="refunds").click()
+    expect(page).to_have_url(re.compile("status=failed&flow=refunds"))
+    expect(page.get_by_role("link", name="refund-1")).to_be_visible()
+    expect(page.get_by_role("link", name="A17")).to_have_count(0)
+
+
+def test_who_did_what_to_a_run_is_told_where_nothing_is_selected(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A18")
+    told = page.get_by_role("listitem").filter(has_text="cleo")
+    expect(told).to_contain_text("release “paid before”")
+    told.get_by_role("button", name="release").click()
+    expect(page).to_have_url(re.compile("/A18/release"))
+
+
 def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
     page = tab.open()
     page.locator("[data-search]").fill("statu = failed and x")

@@ -30,13 +30,17 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
   }, [Boolean(drawing.data)]);
   const picked = useMemo(() => (step && drawing.data ? shownOf(step, new Set([...drawing.data.nodes, ...drawing.data.groups].map((one) => one.path))) : null), [step, drawing.data]);
   useEffect(() => {
+    // Of a graph that is too large, those near what is selected are drawn.
+    if (step && drawing.data && drawing.data.is_cut && ![...drawing.data.nodes, ...drawing.data.groups].some((one) => one.path === picked)) setAround(plain(step));
+  }, [step, drawing.data]);
+  useEffect(() => {
     const box = picked && seek && pane.current && pane.current.parentElement.querySelector(".node.picked, .group.picked");
     if (!box) return undefined;
     // The pane becomes smaller as the timeline below it comes.
     const watch = new ResizeObserver(() => into(box, pane.current));
     watch.observe(pane.current.parentElement);
     return () => watch.disconnect();
-  }, [picked, zoom]);
+  }, [picked, zoom, drawing.data]);
   if (!drawing.data) return html`<${Problem} error=${drawing.error} retry=${drawing.reload} />${!drawing.error && html`<p class="quiet pad">Drawing …</p>`}`;
   const it = drawing.data;
   // At a checkpoint only rounds until there are told: those that were seen before stay.

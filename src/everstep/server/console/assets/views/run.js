@@ -83,7 +83,7 @@ export default function Run({ me }) {
       </section>
       <section class="pane inspector" aria-label="Selected step">${step
     ? html`<${Inspector} me=${me} id=${id} at=${at} step=${step} version=${version} waits=${open} pick=${pick} seek=${seek} reload=${reload} lanes=${lanes} />`
-    : html`<${Overview} me=${me} run=${run} nodes=${nodes.data} at=${at} />`}
+    : html`<${Overview} me=${me} run=${run} nodes=${nodes.data} at=${at} pick=${pick} />`}
       </section>
       <section class="pane timeline" aria-label="Timeline"><${Timeline} id=${id} run=${run} at=${at} step=${step} pick=${pick} seek=${seek} version=${version} tell=${setLanes} /></section>
     </div>`;
@@ -151,7 +151,7 @@ function Budget({ name, budget }) {
 }
 
 /** What is said of a run where no step is selected: its values as they stand. */
-function Overview({ me, run, nodes, at }) {
+function Overview({ me, run, nodes, at, pick }) {
   const acts = nodes ? nodes.acts : [];
   const place = at == null ? run.run_id : `${run.run_id}@${at}`;
   const state = useAsked((signal) => (sees(me, "reader") ? get(path`/runs/${run.run_id}/values` + query({ at }), signal) : null), `${place}:${run.checkpoints}`, true);
@@ -162,5 +162,5 @@ function Overview({ me, run, nodes, at }) {
     <p class="quiet">Select a node or a step to see what it took and gave.</p>
     <${Problem} error=${state.error} />
     ${state.data && html`<h3>Values</h3>${Object.entries(state.data.values).filter(([name]) => !name.startsWith("@")).map(([name, cut]) => html`<div key=${name}><${Value} cut=${cut} name=${name} isOpen=${false} from=${{ run: run.run_id, at: state.data.sequence, name }} /></div>`)}`}
-    ${acts.length > 0 && html`<h3>Who did what</h3><ul class="samples">${acts.map((act) => html`<li>${act.trigger}${act.step ? ` ${act.step}` : ""} at checkpoint ${act.checkpoint}: ${act.by || "unknown"} <span class="quiet">(${act.how}) ${act.comment || ""}</span></li>`)}</ul>`}`;
+    ${acts.length > 0 && html`<h3>Who did what</h3><ul class="samples">${acts.map((act) => html`<li><strong>${act.by || "unknown"}</strong> <span class="quiet">(${act.how})</span> ${act.trigger === "admission" ? "started it" : act.step ? html`<button class="link" onClick=${() => pick(act.step)}>${short(act.step)}</button>` : act.trigger}${act.comment ? ` “${act.comment}”` : ""} <span class="quiet">checkpoint ${act.checkpoint}</span></li>`)}</ul>`}`;
 }

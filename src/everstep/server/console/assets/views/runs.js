@@ -91,7 +91,7 @@ export default function Runs({ me }) {
       <tbody>${rows.map((run, k) => html`<tr key=${run.run_id} class=${k === cursor ? "at" : ""} ref=${k === cursor ? line : undefined}>
         ${may(me, "operator") && html`<td><input type="checkbox" aria-label=${`select ${run.run_id}`} checked=${picked.has(run.run_id)} onChange=${() => pick(run.run_id)} /></td>`}
         <td><${Link} to=${runAt(run.run_id)}>${run.run_id}<//></td>
-        <td><${Link} to=${`/?flow=${encodeURIComponent(run.flow)}`} class="plain">${run.flow}<//></td>
+        <td><${Link} to=${ofFlow(run.flow)} class="plain" title="Only runs of this flow">${run.flow}<//></td>
         <td><${Badge} status=${run.paused_at && !run.ended_at ? "paused" : run.status} /></td>
         <td><${Time} at=${run.created_at} /></td>
         <td class="right took"><${Took} seconds=${run.seconds} /></td>
@@ -105,6 +105,14 @@ export default function Runs({ me }) {
     </div>
     ${bulk && html`<${Bulk} name=${bulk} where=${picked.size ? ids(picked) : [where, others].filter(Boolean).join(" and ") || EVERY} close=${() => { setBulk(null); setPicked(new Set()); }} />`}
   </div>`;
+}
+
+/** What is asked now, of one flow. */
+function ofFlow(flow) {
+  const asked = new URLSearchParams(here.query);
+  asked.delete("before");
+  asked.set("flow", flow);
+  return `/?${asked}`;
 }
 
 /** An act takes a query: this one asks for every run. */
