@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from tests.acceptance.console.shop import count
 pytestmark = pytest.mark.soak
 
 
-def numbered(k: int) -> Callable[..., int]:
+def numbered(k: int) -> Any:
     """Return a node that reads what the one before it wrote."""
     names: dict[str, Any] = {}
     exec(f"def s{k}({f'v{k - 1}' if k else 'v'}: int) -> int:\n    return {k}\n", names)
-    made: Callable[..., int] = node(output=f"v{k}")(names[f"s{k}"])
-    return made
+    return node(output=f"v{k}")(names[f"s{k}"])
 
 
 def test_what_cannot_be_read_was_left_out_or_is_gone_is_said(browser: Browser, tmp_path: Path) -> None:
