@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from everstep import Host
 from everstep.server.console.files import assets
@@ -81,6 +81,21 @@ def test_the_playhead_goes_back_and_escape_returns_to_live(tab: Tab) -> None:
     page.keyboard.press("Escape")
     expect(page).to_have_url(re.compile(r"count-1$"))
     expect(page.get_by_text("As it was at checkpoint")).to_have_count(0)
+
+
+def test_a_seek_gives_up_the_one_before_it(tab: Tab) -> None:
+    page = tab.open("/ui/runs/count-1@6")
+    expect(page.locator(".panes")).to_have_attribute("data-sequence", "6")
+    given_up: list[str] = []
+    page.on("requestfailed", lambda request: given_up.append(request.url))
+    held: list[Route] = []
+    page.route("**/runs/count-1%405/nodes*", lambda route: held.append(route))  # never answered
+    page.keyboard.press("[")
+    expect(page).to_have_url(re.compile("count-1@5"))
+    page.wait_for_timeout(100)
+    page.keyboard.press("[")
+    expect(page.locator(".panes")).to_have_attribute("data-sequence", "4")
+    assert held and [url for url in given_up if "count-1%405/nodes" in url]
 
 
 def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
