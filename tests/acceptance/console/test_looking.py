@@ -284,6 +284,7 @@ def test_the_views_that_people_see_most_shut_no_one_out(tab: Tab) -> None:
 def test_a_flow_that_no_one_has_the_code_of_says_what_to_start(tab: Tab) -> None:
     page = tab.open("/ui/flows/orders")
     expect(page.get_by_text("everstep worker FILE.py")).to_be_visible()
+    expect(page.get_by_role("img", name="charge, node", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="How long it takes")).to_be_visible()
 
 

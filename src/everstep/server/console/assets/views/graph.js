@@ -92,10 +92,12 @@ export function Picture({ it }) {
   return html`<svg role="group" aria-label="Graph" ...${frameOf(it, 1)}>
     <${Tip} />
     ${it.groups.map((group) => html`<g key=${group.path}><rect class="group" x=${group.x} y=${group.y} width=${group.width} height=${group.height} rx="8" /><text class="small" x=${group.x + 8} y=${group.y + 13}>${group.path}</text></g>`)}
-    ${it.edges.map((edge) => html`<${Edge} key=${`${edge.source}>${edge.target}>${edge.label || ""}`} edge=${edge} />`)}
-    ${it.nodes.map((node) => html`<${Box} key=${node.path} node=${node} pick=${() => {}} toggle=${() => {}} />`)}</svg>`;
+    ${it.edges.map((edge) => html`<${Edge} key=${`${edge.source}>${edge.target}>${edge.label || ""}`} edge=${edge} taken=${PLAIN} />`)}
+    ${it.nodes.map((node) => html`<${Box} key=${node.path} node=${node} isPlain />`)}</svg>`;
 }
 
+/** An edge of which nobody asks whether it was taken. */
+const PLAIN = { times: 0 };
 const TIPS = ["pale", "taken", "chosen", "differs"];
 const Tip = () => html`<defs>${TIPS.map((kind) => html`<marker id=${`tip-${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="10" markerHeight="10" orient="auto-start-reverse"><path class=${`tip ${kind}`} d="M0 0 8 4 0 8z" /></marker>`)}</defs>`;
 
@@ -122,7 +124,7 @@ function Edge({ edge, taken, differs }) {
   const isChosen = taken && taken.is_newest && edge.kind === "choice";
   const mid = points[Math.floor(points.length / 2)];
   return html`<g><path class=${`edge ${edge.kind} ${taken ? "taken" : ""} ${isChosen ? "chosen" : ""} ${differs ? "differs" : ""}`} d=${line} marker-end=${`url(#tip-${differs ? "differs" : isChosen ? "chosen" : taken ? "taken" : "pale"})`} stroke-dasharray=${edge.is_back ? "5 3" : undefined}>
-    <title>${`${edge.source} → ${edge.target}${edge.label ? `: ${edge.label}` : ""}${taken ? `, taken ${taken.times} times` : ", never taken"}`}</title></path>
+    <title>${`${edge.source} → ${edge.target}${edge.label ? `: ${edge.label}` : ""}${taken === PLAIN ? "" : taken ? `, taken ${taken.times} times` : ", never taken"}`}</title></path>
     ${edge.kind === "choice" && html`<text class="small" x=${mid[0] + 5} y=${mid[1] - 2}>${edge.label}${taken && taken.times > 1 ? ` ×${taken.times}` : ""}</text>`}</g>`;
 }
 
@@ -137,19 +139,28 @@ function lineOf(points) {
   return text;
 }
 
-function Box({ node, told, isPicked, pick, toggle, differs }) {
-  const status = told && told.status ? told.status : "never";
+function Box({ node, told, isPicked, pick, toggle, differs, isPlain }) {
+  const status = told && told.status ? told.status : isPlain ? "plain" : "never";
   const difference = differs ? (differs.has(node.path) ? "differs" : "shared") : "";
   const go = () => pick(told ? addressOf(told) : node.path);
   const said = [told && told.visits > 1 ? `×${told.visits}` : "", told && told.attempts > told.visits ? "↻" : "", told && told.items ? `${told.items.completed}/${told.items.count}${told.items.failed ? ` ✗${told.items.failed}` : ""}` : told && told.seconds ? span(told.seconds) : ""].filter(Boolean).join("  ");
   const shape = { gate: cut(node), wait: null, join: null }[node.kind];
-  return html`<g class=${`node ${status} ${difference} ${isPicked ? "picked" : ""}`} tabindex="0" role="button" aria-pressed=${isPicked} aria-label=${`${node.path}, ${node.kind}, ${status === "never" ? "did not run" : status}${said ? `, ${said}` : ""}`} onClick=${go} onDblClick=${() => node.inside && toggle(node)} onKeyDown=${(event) => pressed(event, () => (isPicked && node.inside ? toggle(node) : go()))}>
+  const can = isPlain ? { role: "img", "aria-label": `${node.path}, ${node.kind}` } : {
+    tabindex: 0,
+    role: "button",
+    "aria-pressed": isPicked,
+    "aria-label": `${node.path}, ${node.kind}, ${status === "never" ? "did not run" : status}${said ? `, ${said}` : ""}`,
+    onClick: go,
+    onDblClick: () => node.inside && toggle(node),
+    onKeyDown: (event) => pressed(event, () => (isPicked && node.inside ? toggle(node) : go())),
+  };
+  return html`<g class=${`node ${status} ${difference} ${isPicked ? "picked" : ""}`} ...${can}>
     ${shape ? html`<path class="box" d=${shape} />` : html`<rect class="box" x=${node.x} y=${node.y} width=${node.width} height=${node.height} rx=${node.kind === "wait" ? node.height / 2 : 6} />`}
     ${(node.kind === "map" || node.is_folded) && html`<rect class="box" x=${node.x + 4} y=${node.y + 4} width=${node.width - 8} height=${node.height - 8} rx="4" fill-opacity="0" />`}
     <text x=${node.x + node.width / 2} y=${node.y + (said ? node.height / 2 - 2 : node.height / 2 + 4)} text-anchor="middle">${MARKS[status] ? `${MARKS[status]} ` : ""}${node.name}</text>
     ${said && html`<text class="small" x=${node.x + node.width / 2} y=${node.y + node.height / 2 + 12} text-anchor="middle">${said}</text>`}
-    ${node.is_folded && html`<text class="small" x=${node.x + node.width - 8} y=${node.y + 15} text-anchor="end" onClick=${(event) => { event.stopPropagation(); toggle(node); }}>▸ ${node.inside}</text>`}
-    <title>${`${node.path} (${node.kind})${node.is_folded ? `: ${node.inside} nodes inside, double-click, or press Enter twice, to open` : ""}`}</title>
+    ${node.is_folded && html`<text class="small" x=${node.x + node.width - 8} y=${node.y + 15} text-anchor="end" onClick=${(event) => { event.stopPropagation(); if (!isPlain) toggle(node); }}>▸ ${node.inside}</text>`}
+    <title>${`${node.path} (${node.kind})${node.is_folded ? `: ${node.inside} nodes inside${isPlain ? "" : ", double-click, or press Enter twice, to open"}` : ""}`}</title>
   </g>`;
 }
 
