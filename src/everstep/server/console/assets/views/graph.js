@@ -15,7 +15,7 @@ export function Graph({ id, at, nodes, step, pick, seek, version, toTable, diffe
   const asked = `${opened === null ? "" : `?open=${opened.map(encodeURIComponent).join(",")}`}${around ? `${opened === null ? "?" : "&"}around=${encodeURIComponent(around)}` : ""}`;
   const drawing = useAsked((signal) => get(path`/runs/${id}/drawing` + asked, signal), `${id}${asked}`, true);
   const place = at == null ? id : `${id}@${at}`;
-  const edges = useAsked((signal) => get(path`/runs/${id}/edges` + query({ at }), signal), `${place}:${version}`, true);
+  const edges = useAsked((signal) => get(path`/runs/${id}/edges` + query({ at }), signal), place, true, version);
   const byPath = useMemo(() => new Map((nodes || []).map((one) => [one.node, one])), [nodes]);
   const taken = useMemo(() => new Map((edges.data ? edges.data.edges : []).map((one) => [`${one.source}\n${one.target}`, one])), [edges.data]);
   const [zoom, setZoom] = useState(null);

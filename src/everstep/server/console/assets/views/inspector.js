@@ -11,7 +11,7 @@ import { Value } from "./values.js";
 const seconds = (it) => (it.started_at && it.ended_at ? (millis(it.ended_at) - millis(it.started_at)) / 1000 : null);
 
 export function Inspector({ me, id, at, step, version, waits, pick, seek, reload, lanes }) {
-  const told = useAsked((signal) => get(path`/runs/${id}/steps/${step}` + query({ at }), signal), `${id}@${at}/${step}:${version}`, true);
+  const told = useAsked((signal) => get(path`/runs/${id}/steps/${step}` + query({ at }), signal), `${id}@${at}/${step}`, true, version);
   const [tab, setTab] = useState(null);
   useEffect(() => setTab(null), [step]);
   const it = told.data;

@@ -154,7 +154,7 @@ function Budget({ name, budget }) {
 function Overview({ me, run, nodes, at, pick }) {
   const acts = nodes ? nodes.acts : [];
   const place = at == null ? run.run_id : `${run.run_id}@${at}`;
-  const state = useAsked((signal) => (sees(me, "reader") ? get(path`/runs/${run.run_id}/values` + query({ at }), signal) : null), `${place}:${run.checkpoints}`, true);
+  const state = useAsked((signal) => (sees(me, "reader") ? get(path`/runs/${run.run_id}/values` + query({ at }), signal) : null), place, true, run.checkpoints);
   const names = useMemo(() => Object.keys(run.tags || {}), [run.tags]);
   return html`<h2>Overview</h2>
     ${names.length > 0 && html`<p>${names.map((name) => html`<span class="tag">${run.tags[name] ? `${name}=${run.tags[name]}` : name}</span> `)}</p>`}

@@ -24,7 +24,7 @@ export function Timeline({ id, run, at, step, pick, seek, version, tell }) {
   const [first, setFirst] = useState(0);
   const isLong = run.checkpoints > 300;
   const asked = query({ since: isLong && view && new Date(view[0]).toISOString(), until: isLong && view && new Date(view[1] + 1).toISOString(), most: 240 });
-  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + asked, signal), `${id}${asked}:${version}`, true);
+  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + asked, signal), `${id}${asked}`, true, version);
 
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => setWidth(Math.max(320, Math.floor(entry.contentRect.width))));
