@@ -13,8 +13,9 @@ from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.started_flows import startable
 from everstep.model.enums import Status
-from everstep.model.waits import child_in
+from everstep.model.waits import WaitStatus, child_in
 from everstep.ports.store import RunFilter, RunRow
+from everstep.runtime.drive.children.results import look
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
 from everstep.runtime.reader import RunReader
@@ -55,6 +56,8 @@ class Family:
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._is_over = False
+        self._broken: Exception | None = None
+        """What went wrong that is no word of a run: who drives the first one hears of it."""
 
     def take(self, run_id: str, flow: Flow) -> None:
         """Drive a run, as soon as there is room."""
@@ -86,6 +89,8 @@ class Family:
             outcome = await begin()
             self._root = outcome.run_id
             while outcome.status is Status.HALTED and outcome.paused is None and not outcome.spooled:
+                if self._broken is not None:
+                    raise self._broken
                 await self._take_awaited(outcome, self._flow)
                 if await self._is_ripe(outcome.run_id):
                     outcome = await self._go_on(outcome)
@@ -129,8 +134,12 @@ class Family:
         return True
 
     async def _is_ripe(self, run_id: str) -> bool:
-        now = self._services.time.now()
-        return any(row.is_ripe(now) for row in await open_waits(self._services.store, run_id))
+        """True if a run can go on; what one of these did not come to tell it is told now."""
+        now, is_ripe = self._services.time.now(), False
+        for row in await open_waits(self._services.store, run_id):
+            is_told = row.status is WaitStatus.OPEN and child_in(row.topic) is not None
+            is_ripe = row.is_ripe(now) or (is_told and await look(self._services, row, _nobody)) or is_ripe
+        return is_ripe
 
     async def _is_brought(self, outcome: Outcome) -> bool:
         """True if a run that is waited for is being driven elsewhere."""
@@ -138,9 +147,7 @@ class Family:
         for wait in outcome.waits:
             child = child_in(wait.topic)
             row = None if child is None else await self._services.store.run(child)
-            if row is not None and (
-                row.status.is_final or (row.lease is not None and row.lease.expires_at > now)
-            ):
+            if row is not None and row.lease is not None and row.lease.expires_at > now:
                 return True
         return False
 
@@ -191,7 +198,10 @@ class Family:
                     await self._take_awaited(outcome, flow)
         except (LeaseConflict, RunPaused, HostClosed):
             return  # another process has it, or none is to have it
-        except EverstepError as error:
+        except Exception as error:
+            if not isinstance(error, EverstepError):
+                self._broken = error
+                return
             log.error("run %r, which run %r needs, cannot be driven here: %s", run_id, self._root, error)
         finally:
             self._tasks.pop(run_id, None)
@@ -207,3 +217,7 @@ class Family:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _nobody(run_id: str) -> None:
+    """Tell no one: who asks goes on with the run itself."""
