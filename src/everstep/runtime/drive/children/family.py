@@ -95,6 +95,7 @@ class Family:
                 if await self._is_ripe(outcome.run_id):
                     outcome = await self._go_on(outcome)
                     continue
+                await self._take_ripe()
                 if not (wait or self._tasks or await self._is_brought(outcome)):
                     break
                 await self._something()
@@ -125,6 +126,9 @@ class Family:
             for one in waiting:
                 one.cancel()
         self._news.clear()
+
+    async def _take_ripe(self) -> None:
+        """Go on with those that have halted, and have what they wait for."""
         for run_id in tuple(self._halted):
             if await self._is_ripe(run_id):
                 self.take(run_id, self._flows[run_id])
