@@ -98,7 +98,7 @@ class DriveWaits:
         """Rows that are still to be written."""
         self.tokens: dict[str, str] = {}
         """Tokens that this drive has made, by wait."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._looked: float | None = None
         self._starters: tuple[str, ...] = ()
         """Who started the run or forked it, once a wait asks for that."""

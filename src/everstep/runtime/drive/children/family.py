@@ -91,12 +91,14 @@ class Family:
             while outcome.status is Status.HALTED and outcome.paused is None and not outcome.spooled:
                 if self._broken is not None:
                     raise self._broken
+                self._news.clear()
                 await self._take_awaited(outcome, self._flow)
                 if await self._is_ripe(outcome.run_id):
                     outcome = await self._go_on(outcome)
                     continue
                 await self._take_ripe()
-                if not (wait or self._tasks or await self._is_brought(outcome)):
+                is_brought = wait or bool(self._tasks) or await self._is_brought(outcome)
+                if not is_brought and not self._news.is_set():  # else one has ended since it was looked at
                     break
                 await self._something()
             return outcome
@@ -125,7 +127,6 @@ class Family:
         finally:
             for one in waiting:
                 one.cancel()
-        self._news.clear()
 
     async def _take_ripe(self) -> None:
         """Go on with those that have halted, and have what they wait for."""

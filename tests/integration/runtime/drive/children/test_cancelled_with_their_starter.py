@@ -114,9 +114,8 @@ def test_one_that_ends_wakes_a_fork_that_waits_for_it_as_well(host: Host) -> Non
     host.answer(host.waits(trip.run_id)[0].id, {"approved": True})
     host.resume(trip.run_id, tour.trip)
     for name in ("T", "F"):
-        assert [one.status.value for one in host.waits(name, status=None) if one.kind == "child"][:1] == [
-            "settled"
-        ]
+        waits = [one.status.value for one in host.waits(name, status=None) if one.kind == "child"]
+        assert waits == ["settled"]
 
 
 def test_one_that_is_admitted_after_its_starter_was_cancelled_is_cancelled_when_it_is_first_driven(
