@@ -190,7 +190,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Compat: "verdict nodes values migrations starts is_same code",
     Recorded: "path visits status outputs items of_items",
     Planned: "path visit attempt effects may_have_started not_before chunks calls asks only_chooses",
-    Awaited: "wait_id path kind status due_at settled_by then voting",
+    Awaited: "wait_id path kind status due_at settled_by then voting calls",
     FlowReport: "flow mode coverage nodes incompatible_nodes reasons resumable_segments halt_nodes "
     "expensive_nodes destructive_nodes budgets breakers",
     FlowSegment: "nodes points",
