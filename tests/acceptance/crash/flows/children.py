@@ -67,7 +67,7 @@ def run_and_then_its_children(host: Host, flow: Flow, inputs: Facts) -> RunResul
 ORDERS = {"orders": ["ann", "bob"]}
 FAMILIES = {
     "child-runs": Scenario(
-        shop_parts(waits=True), ORDERS, "strong", program=run_with_its_children, runs=(RUN, *CHILDREN_OF)
+        shop_parts(waits=True), ORDERS, program=run_with_its_children, runs=(RUN, *CHILDREN_OF)
     ),
     "child-runs-left": Scenario(
         shop_parts(waits=False), ORDERS, program=run_and_then_its_children, runs=(RUN, *CHILDREN_OF)
