@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everstep import Context, Flow, Host, node
+from everstep import Context, Flow, Host, node, wait
 from everstep.engine.keys import child_id
 from everstep.results import RunResult
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
@@ -64,12 +64,58 @@ def run_and_then_its_children(host: Host, flow: Flow, inputs: Facts) -> RunResul
     return result
 
 
+def asking_parts(body: Bodies) -> Parts:
+    """Starts a run that waits for a person, and waits for it."""
+
+    @node(output="parcel")
+    def pack(order: str, ctx: Context):
+        with body("pack", ctx):
+            return f"parcel for {order}"
+
+    ship = Flow("ship", [wait.approval("ok"), pack], durability="strong")
+
+    @node(output="parcel", halts=True)
+    def begin(order: str, ctx: Context):
+        child = ctx.start(ship, {"order": order})
+        return ctx.result(child)["parcel"]
+
+    return {"nodes": [begin], "starts": [ship]}
+
+
+def cancel_once_it_halts(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    host.run(flow, inputs, run_id=RUN)
+    host.cancel(RUN)
+    host.work([flow], until_idle=True)  # who was asked to stop, and had no owner, is ended by a worker
+    return host.run(flow, inputs, run_id=RUN)
+
+
+def cancel_a_fork(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Cancel a fork that waits for the same child, which goes on."""
+    if host.run(flow, inputs, run_id=RUN).status == "halted":
+        if all(info.run_id != FORK for info in host.runs()):
+            host.fork(RUN, fork_id=FORK)
+        host.resume(FORK, flow)
+        host.cancel(FORK)
+        for asked in host.waits(CHILDREN_OF[0], status="open"):
+            host.answer(asked.id, {"approved": True, "approver": "ann"})
+    return host.run(flow, inputs, run_id=RUN)
+
+
+FORK = "the-fork"
 ORDERS = {"orders": ["ann", "bob"]}
 FAMILIES = {
     "child-runs": Scenario(
         shop_parts(waits=True), ORDERS, program=run_with_its_children, runs=(RUN, *CHILDREN_OF)
     ),
+}
+MORE_FAMILIES = {
     "child-runs-left": Scenario(
         shop_parts(waits=False), ORDERS, program=run_and_then_its_children, runs=(RUN, *CHILDREN_OF)
+    ),
+    "child-runs-cancelled": Scenario(
+        asking_parts, {"order": "ann"}, program=cancel_once_it_halts, runs=(RUN, CHILDREN_OF[0])
+    ),
+    "child-runs-forked": Scenario(
+        asking_parts, {"order": "ann"}, program=cancel_a_fork, runs=(RUN, CHILDREN_OF[0])
     ),
 }
