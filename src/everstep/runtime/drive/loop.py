@@ -182,6 +182,8 @@ class Drive:
         except RunCancelled as cancelled:
             await self._beside.stop()
             await self._take_in()
+            if self._journal.starts is not None:
+                await self._journal.starts.at_rest()
             if "by_node" in cancelled.details:
                 self.failure = describe_error(cancelled)
             await self._journal.call_off(self.failure)
