@@ -35,6 +35,7 @@ from everstep.model.retention import Retention
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from everstep.graph.limits import Limit
     from everstep.graph.author.migrations import Migration
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
@@ -95,6 +96,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
+        limits: Iterable[Limit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -131,6 +133,7 @@ class Flow:
             max_concurrency=max_concurrency,
             max_running=max_running,
             max_per_group=max_per_group,
+            limits=limits,
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
@@ -162,6 +165,8 @@ class Flow:
         self._guard(said.breakers)
         if self.inbox and not self.problems.errors:
             self._check_inbox()
+        if self.limits and not self.problems.errors:
+            self._check_keys()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
@@ -180,6 +185,8 @@ class Flow:
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.limits = said.limits
+        """How many of its runs with the same key may run at once, or start in a while."""
         self.plain_attributes = said.plain_attributes
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
@@ -207,6 +214,16 @@ class Flow:
                 raise BadRequest(
                     f"flow {self.name!r} takes signals {name!r} in, and {takers[0]!r} waits for them.",
                     fix="A name has one kind of consumer: call one of them otherwise.",
+                )
+
+    def _check_keys(self) -> None:
+        """Refuse limits by what no run is started with."""
+        known = self.plan.free_inputs | self.plan.seeds
+        for limit in self.limits:
+            if (limit.by or limit.name).partition(".")[0] not in known:
+                raise BadRequest(
+                    f"flow {self.name!r} has a limit by {limit.by or limit.name!r}, which is no input of it.",
+                    fix=f"It has {sorted(known)}: Limit({limit.name!r}, by=...).",
                 )
 
     def _check_guarded(self) -> None:

@@ -45,6 +45,7 @@ class Spelling(StrEnum):
     RETENTION = "retention"
     BUDGETS = "budgets"
     BREAKERS = "breakers"
+    LIMITS = "limits"
     REDUCERS = "reducers"
     """How values take signals in, by name."""
     NODES = "nodes"

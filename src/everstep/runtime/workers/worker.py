@@ -141,9 +141,13 @@ class Worker:
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
         self._limits |= dict.fromkeys((one.name for one in self._built_in.values()), concurrency)
         self._quotas = {
-            flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
+            flow.name: Quota(
+                running=flow.max_running,
+                per_group=flow.max_per_group,
+                limits=tuple(limit.rule for limit in flow.limits),
+            )
             for flow in self._flows.values()
-            if flow.max_running is not None or flow.max_per_group is not None
+            if flow.max_running is not None or flow.max_per_group is not None or flow.limits
         }
         self._concurrency = concurrency
         self._grace = seconds_of(grace, "grace", least=0)
