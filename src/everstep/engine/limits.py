@@ -38,8 +38,8 @@ def moment_at(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def open_at(state: KeyState, limit: KeyLimit, now: int, weight: int = 1) -> int:
-    """Return from when on the rate of a limit lets so much begin; 0 if it does now."""
+def open_at(state: KeyState, limit: KeyLimit, now: int, weight: int = 1, taken: int = 0) -> int:
+    """Return from when on the rate of a limit lets so much begin beside what is taken; 0 if it does now."""
     if state.closed_until > now:
         return state.closed_until
     if limit.starts is None:
@@ -47,13 +47,12 @@ def open_at(state: KeyState, limit: KeyLimit, now: int, weight: int = 1) -> int:
     span = micros_of(limit.span)
     counted = [(at, weighs) for at, weighs in state.log if at >= now - span]
     # What weighs more than all there is goes once all of it is free.
-    over = sum(weighs for _, weighs in counted) + min(weight, limit.starts) - limit.starts
-    until = 0
-    for at, weighs in counted:
+    over = sum(weighs for _, weighs in counted) + taken + min(weight, limit.starts) - limit.starts
+    for at, weighs in counted if over > 0 else ():
+        over -= weighs
         if over <= 0:
-            break
-        over, until = over - weighs, at + span + 1
-    return until
+            return at + span + 1
+    return now + span + 1 if over > 0 else 0
 
 
 def key_name(flow_id: str, key: str) -> str:
@@ -133,7 +132,7 @@ class KeyRoom:
     def _until(self, limit: KeyLimit, key: str) -> int:
         until = self._full.get(key, 0)
         if until <= self._now:
-            until = open_at(self._state(key), limit, self._now, self._chosen[key] + 1)
+            until = open_at(self._state(key), limit, self._now, taken=self._chosen[key])
             # What was only chosen may be passed over, and is not remembered.
             if until and not self._chosen[key]:
                 if len(self._full) >= MOST_REMEMBERED:
@@ -162,6 +161,19 @@ class KeyRoom:
                 kept = trimmed(state, limit, self._now)
                 kept.log.append((self._now, 1))
                 self.changed[key] = kept
+
+
+    def merged(self, flow_id: str, states: Mapping[str, KeyState]) -> dict[str, KeyState]:
+        """Return the states of a flow's keys with what has changed, and without those that are over."""
+        rules = {f"run {flow_id} {limit.name}=": limit for limit in self._limits.get(flow_id, ())}
+        both = {**states, **{key: state for key, state in self.changed.items() if key.startswith(f"run {flow_id} ")}}
+        kept = {}
+        for key, state in both.items():
+            rule = next((limit for start, limit in rules.items() if key.startswith(start)), None)
+            left = state if rule is None else trimmed(state, rule, self._now)
+            if left.log or left.closed_until:
+                kept[key] = left
+        return kept
 
 
 def next_open(full: Mapping[str, int], after: datetime) -> datetime | None:
