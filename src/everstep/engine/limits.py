@@ -178,5 +178,5 @@ class KeyRoom:
 
 def next_open(full: Mapping[str, int], after: datetime) -> datetime | None:
     """Return when the first of the keys that a client knows to be full has room again."""
-    later = [until for until in full.values() if until > micros_at(after)]
+    later = [until for until in list(full.values()) if until > micros_at(after)]  # others may add to it
     return moment_at(min(later)) if later else None

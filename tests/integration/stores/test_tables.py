@@ -145,8 +145,6 @@ def fill_side_tables(execute: Callable[[str], object], tables: list[str]) -> Non
         "tags": "(run_key, name, value) VALUES (7, 'n', 'v')",
         "attributes": "(run_key, name, kind, text_value) VALUES (7, 'n', 'text', 'v')",
         "votes": "(wait_id, voter, run_key, approves, voted_at) VALUES ('w', 'v', 7, true, 1)",
-        "limit_keys": "(limit_key, run_key) VALUES ('k', 7)",
-        "singletons": "(singleton_key, run_key) VALUES ('k', 7)",
         "notices": "(run_key, notifier, status, at, due_at) VALUES (7, 'n', 'failed', 1, 1)",
     }
     for table in tables:
