@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from everstep.model.leases import Quota
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import KeyRoom
+    from everstep.engine.limits.keys import KeyRoom
 
 
 class Lane:

@@ -1,4 +1,4 @@
-"""Limits as people write them: how many runs of a key at once and in a while, and how many calls of a supplier.
+"""Limits as people write them: how many runs of a key, or calls of a supplier, at once and in a while.
 
 Apart from the records: most flows have none.
 """
@@ -52,7 +52,9 @@ class Limit:
     def __post_init__(self) -> None:
         what = f"limit {self.name!r:.60}"
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise BadRequest(f"a limit is called {self.name!r:.60}.", fix="Use letters, digits, _, -, . and :.")
+            raise BadRequest(
+                f"a limit is called {self.name!r:.60}.", fix="Use letters, digits, _, -, . and :."
+            )
         if self.running is None and self.rate is None:
             raise BadRequest(f"{what} limits nothing.", fix=_EXAMPLE)
         _check_count(self.running, f"{what}: running")
@@ -82,12 +84,6 @@ class Limit:
             )
         return count, span
 
-    @property
-    def rule(self) -> KeyLimit:
-        """What stores are told of it."""
-        starts, span = self.per() or (None, timedelta())
-        return KeyLimit(name=self.name, running=self.running, starts=starts, span=span)
-
     def to_wire(self) -> dict[str, Any]:
         """Return it as the Flow IR says it."""
         per = self.per()
@@ -101,7 +97,13 @@ class Limit:
     @classmethod
     def of_wire(cls, ir: Mapping[str, Any]) -> Limit:
         """Read what `to_wire` wrote."""
-        return cls(**ir)
+        return cls(**{name: ir[name] for name in cls.__dataclass_fields__ if name in ir})
+
+
+def rule_of(limit: Limit) -> KeyLimit:
+    """Return what stores are told of a limit."""
+    starts, span = limit.per() or (None, timedelta())
+    return KeyLimit(name=limit.name, running=limit.running, starts=starts, span=span)
 
 
 def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
@@ -125,8 +127,10 @@ def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
     return found
 
 
-def limited_group(limits: Iterable[Limit], inputs: Mapping[str, Any], *, encrypts: bool = False) -> str | None:
-    """Return the group of a run with these inputs: its keys. None if it has none, so that nothing limits it."""
+def limited_group(
+    limits: Iterable[Limit], inputs: Mapping[str, Any], *, encrypts: bool = False
+) -> str | None:
+    """Return the group of a run with these inputs: its keys. None if it has none and nothing limits it."""
     keys = []
     for limit in limits:
         value = key_of(limit.by or limit.name, inputs, f"limit {limit.name!r}")
@@ -142,7 +146,7 @@ def limited_group(limits: Iterable[Limit], inputs: Mapping[str, Any], *, encrypt
 
 
 def key_of(path: str, inputs: Mapping[str, Any], what: str) -> str | None:
-    """Return a key as text; none if the value is None or not there. Long ones are shortened, and still differ."""
+    """Return a key as text, none if there is no value. Long ones are shortened, and still differ."""
     value: Any = inputs
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
@@ -152,7 +156,8 @@ def key_of(path: str, inputs: Mapping[str, Any], what: str) -> str | None:
         value = value.value
     if not isinstance(value, (str, int, float, UUID, date)):
         raise BadRequest(
-            f"{what} goes by {path!r}, which is {value!r:.60}.", fix="A key is text, a number, a date or a UUID."
+            f"{what} goes by {path!r}, which is {value!r:.60}.",
+            fix="A key is text, a number, a date or a UUID.",
         )
     text = str(value)
     is_plain = len(text) <= _LONGEST_VALUE and text.isprintable()

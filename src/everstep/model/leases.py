@@ -1,4 +1,4 @@
-"""The right to drive a run for a while, the workers that have it, and what keeps all from it: limits, pauses."""
+"""The right to drive a run for a while, the workers that have it, and what keeps all from it."""
 
 from __future__ import annotations
 

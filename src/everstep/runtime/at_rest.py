@@ -24,8 +24,8 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.outage.outbox import drain
     from everstep.graph.author.flow import Flow
+    from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
     from everstep.runtime.workers.room import wait_for_room
 else:

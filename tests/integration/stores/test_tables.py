@@ -120,7 +120,7 @@ def test_rows_of_a_run_go_with_it_whichever_client_deletes_it(path: Path, postgr
         fill_side_tables(lambda statement: lite.execute(statement), tables)
         lite.execute("DELETE FROM runs")
         left = {table: lite.execute(f"SELECT count(*) FROM {table}").fetchall() for table in tables}
-    assert len(tables) == 8 and set(map(str, left.values())) == {"[(0,)]"}
+    assert len(tables) == 6 and set(map(str, left.values())) == {"[(0,)]"}
     Host(postgres_url).close()
     at = read_address(postgres_url)
     with closing(psycopg.connect(at.url, autocommit=True, options=f"-c search_path={at.schema}")) as db:

@@ -35,11 +35,11 @@ from everstep.model.retention import Retention
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from everstep.graph.limits import Limit
     from everstep.graph.author.migrations import Migration
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
+    from everstep.graph.limits import Limit
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")

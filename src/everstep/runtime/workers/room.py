@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from everstep.errors import NoRoom
 from everstep.graph.author.flow import Flow
+from everstep.graph.limits import rule_of
 from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.services import Services
 from everstep.runtime.workers.claim import take_up_within
@@ -31,7 +32,7 @@ async def wait_for_room(
     on_wait: Callable[[datetime], None],
 ) -> TakenUp:
     """Claim a run once its limits leave room for it; an impatient caller gets `NoRoom` at once."""
-    rules, is_told = [limit.rule for limit in flow.limits], False
+    rules, is_told = [rule_of(limit) for limit in flow.limits], False
     while True:
         seen = services.changes()
         try:
@@ -56,4 +57,3 @@ async def _room_may_be(services: Services, seen: int, until: datetime | None) ->
         left = (end - services.time.now()).total_seconds()
         await services.system.pause(min(LOOK, max(left, 0.001)))
         await asyncio.sleep(0)
-

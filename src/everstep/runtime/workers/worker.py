@@ -45,12 +45,14 @@ from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
+    from everstep.graph.limits import rule_of
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
+    rule_of = on_demand("everstep.graph.limits:rule_of")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
@@ -140,15 +142,7 @@ class Worker:
         """All that it claims runs of."""
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
         self._limits |= dict.fromkeys((one.name for one in self._built_in.values()), concurrency)
-        self._quotas = {
-            flow.name: Quota(
-                running=flow.max_running,
-                per_group=flow.max_per_group,
-                limits=tuple(limit.rule for limit in flow.limits),
-            )
-            for flow in self._flows.values()
-            if flow.max_running is not None or flow.max_per_group is not None or flow.limits
-        }
+        self._quotas = _quotas(self._flows.values())
         self._concurrency = concurrency
         self._grace = seconds_of(grace, "grace", least=0)
         self._driving: dict[str, _Driving] = {}
@@ -719,6 +713,19 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _quotas(flows: Iterable[Flow]) -> dict[str, Quota]:
+    """Return how many runs of flows all workers together may drive, of those that say so."""
+    return {
+        flow.name: Quota(
+            running=flow.max_running,
+            per_group=flow.max_per_group,
+            limits=tuple(rule_of(limit) for limit in flow.limits),
+        )
+        for flow in flows
+        if flow.max_running is not None or flow.max_per_group is not None or flow.limits
+    }
 
 
 def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:

@@ -24,12 +24,13 @@ from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import KeyRoom, micros_at, next_open
+    from everstep.engine.limits.keys import KeyRoom, next_open
+    from everstep.engine.limits.rates import micros_at
     from everstep.ports.limits import LimitChange
 else:
-    KeyRoom = on_demand("everstep.engine.limits:KeyRoom")
-    micros_at = on_demand("everstep.engine.limits:micros_at")
-    next_open = on_demand("everstep.engine.limits:next_open")
+    KeyRoom = on_demand("everstep.engine.limits.keys:KeyRoom")
+    micros_at = on_demand("everstep.engine.limits.rates:micros_at")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 _PENDING = timedelta(seconds=30)
@@ -107,7 +108,9 @@ class Claims:
             lines = self._candidates(now)
             limited = {name for name, quota in quotas.items() if quota.limits}
             # A start that is written down counts, so no run is written down by two.
-            due = list(self._due(lines, now, wanted, passed | ledger.pending(now).keys() if limited else passed))
+            due = list(
+                self._due(lines, now, wanted, passed | ledger.pending(now).keys() if limited else passed)
+            )
             if not due:
                 break
             live = self._live(lines, now, ledger) if quotas else {}
@@ -138,7 +141,11 @@ class Claims:
         return claimed
 
     def _keys(
-        self, quotas: Mapping[str, Quota], live: Mapping[tuple[str, str], int], ledger: ClaimLedger, now: datetime
+        self,
+        quotas: Mapping[str, Quota],
+        live: Mapping[tuple[str, str], int],
+        ledger: ClaimLedger,
+        now: datetime,
     ) -> KeyRoom | None:
         """Return what limits leave room for; none if there are none."""
         if not any(quota.limits for quota in quotas.values()):
@@ -172,9 +179,7 @@ class Claims:
             if not ledger.note([(line, owner)], now, keys):
                 continue
             try:
-                return self._lines.write(
-                    run_id, lambda draft: draft.claim(owner, wish.ttl, wish.process, void_epoch)
-                )
+                return self._lines.write(run_id, _claiming(owner, wish, void_epoch))
             finally:
                 ledger.strike()
 
@@ -448,9 +453,7 @@ class ClaimLedger:
                 return ledger.states[key]
         return KeyState()
 
-    def note(
-        self, claims: Sequence[tuple[RunLine, str]], now: datetime, keys: KeyRoom | None = None
-    ) -> bool:
+    def note(self, claims: Sequence[tuple[RunLine, str]], now: datetime, keys: KeyRoom | None = None) -> bool:
         """Write down what will be claimed; false if another did meanwhile: all is to be judged anew."""
         until = to_int(now + _PENDING) or 0
         for line, owner in claims:
@@ -483,6 +486,10 @@ class ClaimLedger:
             else:
                 raise StoreUnavailable(f"the quota of flow {flow!r} is written to by many at once.")
         self._noted = {}
+
+
+def _claiming(owner: str, wish: ObjectsWish, void_epoch: int | None) -> Callable[[Draft], Lease]:
+    return lambda draft: draft.claim(owner, wish.ttl, wish.process, void_epoch)
 
 
 def _lanes(due: Sequence[Due], limited: Collection[str]) -> Iterator[Lane]:

@@ -241,7 +241,9 @@ class PostgresDueRuns:
                     full.setdefault(key[1], set()).add(key[2])
             has_more = sum(map(len, full.values())) > before
             some = [
-                sum(map(len, parts)) for key, parts in found.items() if room.has(key[1], key[2], starts=key[3])
+                sum(map(len, parts))
+                for key, parts in found.items()
+                if room.has(key[1], key[2], starts=key[3])
             ]
             if not has_more or sum(some) >= wish.limit:
                 return found
@@ -262,7 +264,8 @@ class PostgresDueRuns:
         apart = array([text(run_id) for run_id in wish.apart_from])
         last = array([self._last(name) for name, _ in flows])
         full = [
-            dict.fromkeys(map(text, (*room.full_groups(name), *without.get(name, ()))), 1) for name, _ in flows
+            dict.fromkeys(map(text, (*room.full_groups(name), *without.get(name, ()))), 1)
+            for name, _ in flows
         ]
         told = msgspec.json.encode(full).decode()
         asked = (wish.now, names, hashes, apart, wish.limit + SPARE, last, told)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from everstep.engine.claims import Room
-from everstep.engine.limits import KeyRoom
+from everstep.engine.limits.keys import KeyRoom
 from everstep.model.leases import KeyLimit, KeyState, Lease, Quota
 from everstep.ports.limits import LimitChange
 from everstep.ports.store import RunRow

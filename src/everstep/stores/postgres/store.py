@@ -77,7 +77,7 @@ from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import next_open
+    from everstep.engine.limits.keys import next_open
     from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.labels import Search, SearchPage
@@ -94,7 +94,7 @@ else:
     list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
     PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
-    next_open = on_demand("everstep.engine.limits:next_open")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     PostgresPauses = on_demand("everstep.stores.postgres.pausing:PostgresPauses")
 
 T = TypeVar("T")

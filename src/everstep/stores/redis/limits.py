@@ -1,6 +1,6 @@
-"""Claims by limits: judged here on what was read, given by a script if no other such claim came between.
+"""Claims by limits. Apart from other claims, as few stores have anything of it.
 
-Apart from other claims, as few stores have anything of it.
+They are judged here on what was read, and given by a script if no other such claim came between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
-from everstep.engine.limits import KeyRoom
+from everstep.engine.limits.keys import KeyRoom
 from everstep.errors import StoreUnavailable
 from everstep.model.leases import KeyLimit, KeyState, Lease, Quota
 from everstep.ports.limits import LimitChange

@@ -85,7 +85,7 @@ from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import next_open
+    from everstep.engine.limits.keys import next_open
     from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.limits import LimitChange
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from everstep.stores.redis.live import RedisRing
     from everstep.stores.redis.pausing import lane_bytes, read_held
 else:
-    next_open = on_demand("everstep.engine.limits:next_open")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     RedisLimits = on_demand("everstep.stores.redis.limits:RedisLimits")
     Wish = on_demand("everstep.stores.redis.limits:Wish")
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")

@@ -20,7 +20,7 @@ from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import KeyRoom
+    from everstep.engine.limits.keys import KeyRoom
     from everstep.stores.sqlite.limits import SqliteLimits
 
 _KINDS = {
@@ -80,7 +80,9 @@ class SqliteDueRuns:
         encode = msgspec.json.encode
         named = [f"{name} {flow_hash}" for name, flow_hash in flows]
         bindings = (to_int(now), encode(named).decode(), encode(list(apart_from)).decode())
-        live = Counter((one, group) for one, group in self._rows("live_leases", bindings[:1])) if quotas else {}
+        live = (
+            Counter((one, group) for one, group in self._rows("live_leases", bindings[:1])) if quotas else {}
+        )
         limited = {flow_id for flow_id, quota in quotas.items() if quota.limits} if quotas else set[str]()
         if limited:
             self.keys = self._limits().room(quotas, live, now)
@@ -152,7 +154,7 @@ class SqliteDueRuns:
         ]
 
     def _never_claimed(self, found: Iterable[tuple[Any, ...]], limited: Collection[str]) -> set[str]:
-        """Return which of these runs, of flows with limits, nobody has driven yet."""
+        """Return which of these runs, of flows with limits, were never claimed."""
         asked = [run_id for run_id, _, _, flow_id, *_ in found if flow_id in limited]
         told = msgspec.json.encode(asked).decode()
         return {run_id for (run_id,) in self._rows("never_claimed", (told,))} if asked else set()

@@ -1,4 +1,4 @@
-"""What is kept of limits. Apart from the store, as most files have nothing of it. The caller holds the connection."""
+"""What is kept of limits. Apart, as most files have nothing of it. The caller holds the connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import apsw
 
-from everstep.engine.limits import KeyRoom, micros_at
+from everstep.engine.limits.keys import KeyRoom
+from everstep.engine.limits.rates import micros_at
 from everstep.model.leases import KeyState, Quota
 from everstep.ports.limits import LimitChange
 from everstep.stores.sqlite.database import rows

@@ -91,7 +91,7 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
-    from everstep.engine.limits import next_open
+    from everstep.engine.limits.keys import next_open
     from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow
@@ -119,7 +119,7 @@ else:
     SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
     SqliteLimits = on_demand("everstep.stores.sqlite.limits:SqliteLimits")
-    next_open = on_demand("everstep.engine.limits:next_open")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     held = on_demand("everstep.stores.sqlite.pausing:held")
     pause_lane = on_demand("everstep.stores.sqlite.pausing:pause_lane")

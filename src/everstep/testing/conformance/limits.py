@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from everstep.engine.limits import micros_at
+from everstep.engine.limits.rates import micros_at
 from everstep.errors import LeaseConflict, NoRoom, RunNotFound
 from everstep.model.leases import KeyLimit, KeyState, Lease, Quota, group_of
 from everstep.ports.limits import LimitingStore
@@ -87,7 +87,9 @@ class Limits(Suite):
     def test_limits_of_one_flow_bind_no_other(self, limiting: Client) -> None:
         client = limiting
         for flow in ("f", "g"):
-            accept(client, [f"{flow}{k}" for k in range(3)], flow_id=flow, traits=of(customer="a", tenant="t"))
+            accept(
+                client, [f"{flow}{k}" for k in range(3)], flow_id=flow, traits=of(customer="a", tenant="t")
+            )
         claimed = client.due(names=["f", "g"], quotas={"f": ONE})
         assert Counter(name[0] for name in claimed) == {"f": 1, "g": 3}
 

@@ -1,58 +1,17 @@
-"""Whether a limit has room for one more. Every store asks here, before it gives a lease or lets a call begin.
-
-A rate is a sliding log: no span of its length, ends included, has more than it allows.
-"""
+"""What the limits of flows leave room for in a claim. Every store asks here before it gives a lease."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from everstep.engine.limits.rates import micros_at, moment_at, no_room, open_at, trimmed
 from everstep.errors import NoRoom
 from everstep.model.leases import KeyLimit, KeyState, Quota, keys_in
 
-_MICRO = timedelta(microseconds=1)
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 MOST_REMEMBERED = 20_000
 """Keys of which a client remembers until when they are full."""
-
-
-def trimmed(state: KeyState, limit: KeyLimit, now: int) -> KeyState:
-    """Return a state without what is over. As many starts are kept as count, and no more."""
-    oldest = now - micros_of(limit.span)
-    log = [entry for entry in state.log if entry[0] >= oldest] if limit.starts is not None else []
-    holders = {who: held for who, held in state.holders.items() if held[0] > now}
-    return KeyState(log, holders, state.closed_until if state.closed_until > now else 0)
-
-
-def micros_of(span: timedelta) -> int:
-    return span // _MICRO
-
-
-def micros_at(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICRO
-
-
-def moment_at(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def open_at(state: KeyState, limit: KeyLimit, now: int, weight: int = 1, taken: int = 0) -> int:
-    """Return from when on the rate of a limit lets so much begin beside what is taken; 0 if it does now."""
-    if state.closed_until > now:
-        return state.closed_until
-    if limit.starts is None:
-        return 0
-    span = micros_of(limit.span)
-    counted = [(at, weighs) for at, weighs in state.log if at >= now - span]
-    # What weighs more than all there is goes once all of it is free.
-    over = sum(weighs for _, weighs in counted) + taken + min(weight, limit.starts) - limit.starts
-    for at, weighs in counted if over > 0 else ():
-        over -= weighs
-        if over <= 0:
-            return at + span + 1
-    return now + span + 1 if over > 0 else 0
 
 
 def key_name(flow_id: str, key: str) -> str:
@@ -60,21 +19,11 @@ def key_name(flow_id: str, key: str) -> str:
     return f"run {flow_id} {key}"
 
 
-def no_room(who: str, key: str, why: str, until: int | None) -> NoRoom:
-    """Return why something cannot start now."""
-    return NoRoom(
-        f"{who} has to wait: limit {key!r} has no room ({why}).",
-        fix="It starts once there is room. Look with: everstep limits",
-        key=key,
-        until=None if until is None else moment_at(until),
-    )
-
-
 class KeyRoom:
     """What the limits of flows leave room for in one claim.
 
     `live` counts the leases that hold, by flow and group; `read` returns the state of a key by its name.
-    `full` is what a client remembers of keys: until when they are. Nobody can make that sooner.
+    `full` is what a client remembers of keys: until when they are, as nothing makes that sooner.
     """
 
     def __init__(
@@ -162,11 +111,13 @@ class KeyRoom:
                 kept.log.append((self._now, 1))
                 self.changed[key] = kept
 
-
     def merged(self, flow_id: str, states: Mapping[str, KeyState]) -> dict[str, KeyState]:
         """Return the states of a flow's keys with what has changed, and without those that are over."""
         rules = {f"run {flow_id} {limit.name}=": limit for limit in self._limits.get(flow_id, ())}
-        both = {**states, **{key: state for key, state in self.changed.items() if key.startswith(f"run {flow_id} ")}}
+        both = {
+            **states,
+            **{key: state for key, state in self.changed.items() if key.startswith(f"run {flow_id} ")},
+        }
         kept = {}
         for key, state in both.items():
             rule = next((limit for start, limit in rules.items() if key.startswith(start)), None)
