@@ -207,11 +207,9 @@ class Claims:
         for name in self._lines.bucket.names(names.QUOTAS):
             kept = self._lines.bucket.get(name)
             states = {} if kept is None else read(_ledgers, kept.data, name).states
-            found |= {
-                key: body
-                for key, state in states.items()
-                if key.startswith(prefix) and (body := state.body()) is not None
-            }
+            for key, state in states.items():
+                if key.startswith(prefix) and (told := state.body()) is not None:
+                    found[key] = told
         return {key: found[key] for key in sorted(found)[:limit]}
 
     def _claim(self, line: RunLine, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
@@ -497,7 +495,7 @@ def _lanes(due: Sequence[Due], limited: Collection[str]) -> Iterator[Lane]:
     for _, _, row, starts in sorted(due, key=lambda one: one[:2]):
         starts = starts and row.flow_id in limited
         lanes.setdefault((row.priority, row.flow_id, row.group or "", starts), []).append(row.run_id)
-    return (Lane(*key, run_ids, starts=starts) for (*key, starts), run_ids in lanes.items())
+    return (Lane(*key[:3], run_ids, starts=key[3]) for key, run_ids in lanes.items())
 
 
 def _ripe(standing: Standing, now: datetime) -> list[datetime]:

@@ -213,8 +213,8 @@ class PostgresDueRuns:
             room = Room(wish.quotas, live)
             found = self._lanes(db, wish, room)
         lanes = [
-            Lane(*key, _ids(heapq.merge(*parts), candidates), starts=starts)
-            for (*key, starts), parts in found.items()
+            Lane(*key[:3], _ids(heapq.merge(*parts), candidates), starts=key[3])
+            for key, parts in found.items()
         ]
         most = wish.limit + SPARE
         return [

@@ -22,7 +22,7 @@ from everstep.stores.redis.wire import Argument
 
 Ask = Callable[..., Awaitable[Any]]
 """Runs a script by its name."""
-Judge = Callable[[RunRow, Hash, str], tuple[Lease, tuple[Argument, ...]]]
+Judge = Callable[[RunRow, Hash, int], tuple[Lease, tuple[Argument, ...]]]
 """Returns the lease that a claimant gets at a time, and what the script is told of it."""
 LaneKey = tuple[int, str, str, bool]
 _NUMBER = 16
@@ -47,7 +47,7 @@ class RedisLimits:
         self.full: dict[str, int] = {}
 
     async def claim_due(
-        self, wish: Wish, turns: ClaimTurns, judge: Judge, is_fit: Callable[[Hash, str], bool]
+        self, wish: Wish, turns: ClaimTurns, judge: Judge, is_fit: Callable[[Hash, int], bool]
     ) -> list[tuple[RunRow, Lease, Lane]]:
         """Claim runs that are due."""
         for _ in range(_TRIES):
@@ -75,7 +75,8 @@ class RedisLimits:
         """Claim a run that is named, if its limits leave room for it."""
         for _ in range(_TRIES):
             version = await self._version()
-            now, flat = await self._ask("run", run_id)
+            at, flat = await self._ask("run", run_id)
+            now = int(at)
             if not flat:
                 raise no_such_run(run_id)
             fields = hash_of(flat)
@@ -87,7 +88,7 @@ class RedisLimits:
             if row.lease is not None and row.lease.expires_at > moment(now):
                 live[row.flow_id, group] -= 1  # its own, which is to be taken over or refused
             states = dict[str, KeyState]()
-            keys = KeyRoom(quotas, live, states.__getitem__, int(now), self.full)
+            keys = KeyRoom(quotas, live, states.__getitem__, now, self.full)
             states |= await self.read(keys.rated(row.flow_id, group))
             if not keys.has(row.flow_id, group, starts=starts):
                 raise keys.refusal(run_id, row.flow_id, group, starts=starts)
@@ -152,7 +153,7 @@ class _Look:
         self._lanes: dict[LaneKey, list[tuple[float, bytes]]] = {}
         self._full: dict[str, set[str]] = {}
         self.version = version
-        self.now = ""
+        self.now = 0
         self.keys: KeyRoom
 
     async def choose(self, turns: ClaimTurns) -> list[tuple[str, Lane]]:
@@ -166,7 +167,7 @@ class _Look:
             if room is None:
                 counted = _counted(live)
                 self.keys = KeyRoom(
-                    self._wish.quotas, counted, self._states.__getitem__, int(self.now), self._limits.full
+                    self._wish.quotas, counted, self._states.__getitem__, self.now, self._limits.full
                 )
                 room = Room(self._wish.quotas, counted, self.keys)
             met = await self._met(found)
@@ -175,8 +176,8 @@ class _Look:
             for flow_id in self._limited:
                 self._full.setdefault(flow_id, set()).update(self._known_full(flow_id))
         lanes = [
-            Lane(*key, [name[_NUMBER:].decode() for _, name in sorted(due)], starts=starts)
-            for (*key, starts), due in self._lanes.items()
+            Lane(*key[:3], [name[_NUMBER:].decode() for _, name in sorted(due)], starts=key[3])
+            for key, due in self._lanes.items()
         ]
         return list(choose(lanes, limit=self._wish.limit, room=room, turns=turns))
 
@@ -189,7 +190,7 @@ class _Look:
         named = [part for flow in wish.flows for part in flow]
         asked = (wish.limit, len(wish.flows), *named, quota_text(quotas), *wish.apart_from)
         now, found, live = await self._limits._ask("due", *asked)
-        self.now = self.now or str(int(now))
+        self.now = self.now or int(now)
         return found, live
 
     async def _met(self, found: Iterable[Sequence[Any]]) -> set[LaneKey]:
@@ -228,7 +229,7 @@ class _Look:
         return sum(some) >= self._wish.limit
 
     def _known_full(self, flow_id: str) -> list[str]:
-        start, now = f"run {flow_id} ", int(self.now)
+        start, now = f"run {flow_id} ", self.now
         return [
             key.removeprefix(start)
             for key, until in self._limits.full.items()

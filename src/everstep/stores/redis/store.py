@@ -335,11 +335,11 @@ class RedisStore:
         apart_from: Collection[str],
         quotas: Mapping[str, Quota],
     ) -> Claims:
-        def judge(row: RunRow, fields: Hash, now: str) -> tuple[Lease, tuple[Argument, ...]]:
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
             lease = decide(row, fields, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
             return lease, lease_arguments(fields, lease)
 
-        def is_fit(fields: Hash, now: str) -> bool:
+        def is_fit(fields: Hash, now: int) -> bool:
             return bool(fields) and is_free(fields, moment(now)) and is_known(fields, flows)
 
         wish = Wish(flows, limit, apart_from, quotas)
@@ -358,9 +358,10 @@ class RedisStore:
         limits: Sequence[KeyLimit],
         void_epoch: int | None = None,
     ) -> Lease:
-        def judge(row: RunRow, fields: Hash, now: str) -> tuple[Lease, tuple[Argument, ...]]:
-            how = {"owner": owner, "ttl": ttl, "process": process, "void_epoch": void_epoch}
-            lease = decide(row, fields, now=moment(now), **how)
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
+            lease = decide(
+                row, fields, owner=owner, now=moment(now), ttl=ttl, process=process, void_epoch=void_epoch
+            )
             return lease, lease_arguments(fields, lease)
 
         return await self._limits.lease_within(run_id, limits, judge)

@@ -149,8 +149,8 @@ class SqliteDueRuns:
             ):
                 found.setdefault(key, []).extend(more)
         return [
-            Lane(*key, (run_id for _, run_id in heapq.merge(*parts)), starts=starts)
-            for (*key, starts), parts in found.items()
+            Lane(*key[:3], (run_id for _, run_id in heapq.merge(*parts)), starts=key[3])
+            for key, parts in found.items()
         ]
 
     def _never_claimed(self, found: Iterable[tuple[Any, ...]], limited: Collection[str]) -> set[str]:

@@ -61,7 +61,7 @@ def test_a_run_is_grouped_by_its_keys_and_by_nothing_else(host: Host) -> None:
     flow = Flow("f", [take], limits=[nested, Limit("region", rate="5/1m")])
     order = {"customer": {"name": "ann"}}
     long = "x" * 1000
-    groups = {
+    groups: dict[str, dict[str, Any]] = {
         "who=ann,region=7": {"order": order, "region": 7},
         "region=a%2Cb": {"order": {}, "region": "a,b"},
         "who=ann": {"order": order, "region": None},
