@@ -1,4 +1,4 @@
-"""Limits of keys: how many at once, and how many in a while. Read `rates` first, then `keys` for claims.
+"""Limits of keys: how many at once, and how many in a while.
 
-May import `errors` and `model`, and no other room of the engine.
+Read `rates` first, then `keys` for claims. May import what `engine` may, and no other room of it.
 """

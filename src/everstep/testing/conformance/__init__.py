@@ -33,6 +33,7 @@ from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import (  # noqa: E402
     Holding,
+    Limits,
     Pausing,
     Quotas,
     Repairs,
@@ -46,7 +47,6 @@ from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
-from everstep.testing.conformance.limits import Limits  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
