@@ -127,6 +127,24 @@ def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
     return found
 
 
+def limit_of_node(node: str, given: Any) -> Limit:
+    """Read the limit of a node."""
+    if not isinstance(given, Limit):
+        raise BadRequest(
+            f"node {node!r}: limit is {given!r:.60}.", fix='Write limit=Limit("openai", rate="500/1m").'
+        )
+    if given.by is not None or given.plain:
+        raise BadRequest(
+            f"node {node!r}: limit {given.name!r} goes by an input.",
+            fix="Calls of a supplier share one limit, by its name: leave by= and plain= out.",
+        )
+    if given.weight != 1 and given.rate is None:
+        raise BadRequest(
+            f"node {node!r}: limit {given.name!r} has a weight and no rate.", fix="Give it a rate."
+        )
+    return given
+
+
 def limited_group(
     limits: Iterable[Limit], inputs: Mapping[str, Any], *, encrypts: bool = False
 ) -> str | None:

@@ -28,7 +28,7 @@ def preflight(flow: Flow, services: Services) -> Flow:
             validate(flow, services.offers).raise_for_errors()
             _note_sound(flow, services.offers)
         ready = None
-        if flow.limits:
+        if flow.limits or flow.plan.has_limits:
             _check_limits(flow, services)
         if services.max_mode is Mode.OFF and flow.durability.mode is not Mode.OFF:
             ready = copy(flow)

@@ -145,6 +145,13 @@ _NODE: Final = (
     ),
     Option(Of.NODE, "idempotency_key", "a function", _OWN_KEY, lambda n: callable(n.idempotency_key)),
     *_named(Of.NODE, "retry", "timeout", "max_visits"),
+    Option(
+        Of.NODE,
+        "limit",
+        "",
+        _atomic("has a limit", "it is called in one go with the rest"),
+        lambda n: n.limit is not None,
+    ),
     Option(Of.NODE, "persist", '"inline", "ref"', note="an atomic flow keeps only what it lifts, and so"),
     Option(
         Of.NODE,

@@ -295,6 +295,7 @@ WRITERS: Final[Mapping[Spelling, Callable[[Writer, Node, Any], Json]]] = {
     Spelling.NAMES: lambda _, n, value: list(value),
     Spelling.SECONDS: lambda _, n, value: None if value is None else _number(value),
     Spelling.FUNCTION: Writer._function,
+    Spelling.LIMIT: lambda _, n, value: None if value is None else value.to_wire(),
     Spelling.RETRY: Writer._retry,
 }
 """How a value of each form is written; those that every node has are written by their own functions."""
