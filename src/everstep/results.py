@@ -120,6 +120,7 @@ from everstep.runtime.operations.bulk.verdict import BulkAct, BulkOutcome
 from everstep.runtime.operations.count import RunCount
 from everstep.runtime.operations.durations import Durations, FlowDurations, NodeDurations, Spread
 from everstep.runtime.operations.flows import FlowInfo
+from everstep.runtime.operations.limits import LimitInfo
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -231,6 +232,7 @@ __all__ = [
     "OpenedState",
     "Pair",
     "Part",
+    "LimitInfo",
     "PauseInfo",
     "Planned",
     "Process",

@@ -21,7 +21,9 @@ from everstep.model.leases import KeyLimit, group_of
 MOST_LIMITS: Final = 4
 """Limits that a flow may have."""
 MOST_STARTS: Final = 10_000
-"""Of so many starts a key the times are kept."""
+"""Of so many starts a key the times are kept, each."""
+MOST_WEIGHT: Final = 1_000_000_000
+"""So much the calls of a supplier may weigh in a span."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 _RATE: Final = re.compile(r"\s*([0-9]{1,9})\s*/\s*(.+?)\s*")
 _LONGEST_VALUE: Final = 60
@@ -78,9 +80,9 @@ class Limit:
             raise BadRequest(f"{what} is {self.rate!r:.60}.", fix='Write so many in a span: "100/1m".')
         text = found[2] if is_span(found[2]) else f"1{found[2]}"
         count, span = int(found[1]), span_of(text, what)
-        if not 0 < count <= MOST_STARTS or span <= timedelta(0):
+        if not 0 < count <= MOST_WEIGHT or span <= timedelta(0):
             raise BadRequest(
-                f"{what} is {self.rate!r:.60}.", fix=f'Write 1 to {MOST_STARTS:,} in a span: "100/1m".'
+                f"{what} is {self.rate!r:.60}.", fix=f'Write 1 to {MOST_WEIGHT:,} in a span: "100/1m".'
             )
         return count, span
 
@@ -117,6 +119,12 @@ def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
         if limit.weight != 1:
             raise BadRequest(
                 f"flow {flow!r}: limit {limit.name!r} has a weight.", fix="Only calls of nodes have one."
+            )
+        per = limit.per()
+        if per is not None and per[0] > MOST_STARTS:
+            raise BadRequest(
+                f"flow {flow!r}: limit {limit.name!r} lets {per[0]:,} start in a span.",
+                fix=f"Give at most {MOST_STARTS:,}, in a shorter span.",
             )
     names = [limit.name for limit in found]
     for name in names:

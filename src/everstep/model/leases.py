@@ -119,6 +119,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flow_hash: str
     flow_version: str = ""
     """Empty for an older version, whose runs go over to the one that the worker has."""
+    limits: tuple[KeyLimit, ...] = ()
+    """By which it claims its runs."""
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):

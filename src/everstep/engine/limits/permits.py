@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from everstep.engine.limits.rates import micros_of, open_at, trimmed
+from everstep.engine.limits.rates import micros_of, noted, open_at, trimmed
 from everstep.model.leases import KeyLimit, KeyState
 
 
@@ -47,7 +47,7 @@ def ask(
         if limit.running is not None:
             kept.holders[one.holder] = (ends, weight)
         if limit.starts is not None:
-            kept.log.append((now, weight))
+            noted(kept.log, limit, now, weight)
         given.append(one.holder)
     return kept, Answered(tuple(given), until, why)
 

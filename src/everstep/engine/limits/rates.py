@@ -11,6 +11,8 @@ from everstep.errors import NoRoom
 from everstep.model.leases import KeyLimit, KeyState
 
 _MICRO = timedelta(microseconds=1)
+EXACT = 10_000
+"""A rate of no more than this keeps each time."""
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
@@ -32,6 +34,17 @@ def micros_at(moment: datetime) -> int:
 
 def moment_at(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
+
+
+def noted(log: list[tuple[int, int]], limit: KeyLimit, at: int, weight: int) -> None:
+    """Add to a log what begins. Of very many, those of a thousandth of the span are one, at its end."""
+    if limit.starts is not None and limit.starts > EXACT:
+        grain = max(micros_of(limit.span) // 1000, 1)
+        at = (at // grain + 1) * grain
+        if log and log[-1][0] == at:
+            log[-1] = (at, log[-1][1] + weight)
+            return
+    log.append((at, weight))
 
 
 def open_at(state: KeyState, limit: KeyLimit, now: int, weight: int = 1, taken: int = 0) -> int:

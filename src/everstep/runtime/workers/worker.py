@@ -46,6 +46,7 @@ from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
     from everstep.graph.limits import rule_of
+    from everstep.model.leases import KeyLimit
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
@@ -209,11 +210,14 @@ class Worker:
 
     def _takes(self) -> tuple[Taken, ...]:
         own = [
-            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
+            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version, limits=self._limits_of(name))
             for (name, flow_hash), flow in self._flows.items()
         ]
         others = (*self._others, *self._built_in)
         return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in others))
+
+    def _limits_of(self, flow: str) -> tuple[KeyLimit, ...]:
+        return self._quotas[flow].limits if flow in self._quotas else ()
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""

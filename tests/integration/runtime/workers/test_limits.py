@@ -28,7 +28,7 @@ async def double(a: int, customer: str | None) -> int:
         lambda: Limit("k", running=True),
         lambda: Limit("k", rate="100"),
         lambda: Limit("k", rate="0/1m"),
-        lambda: Limit("k", rate="100000/1m"),
+        lambda: Flow("f", [double], limits=[Limit("a", rate="100000/1m")]),
         lambda: Limit("k", rate="5/never"),
         lambda: Limit("a b", running=1),
         lambda: Limit("k", running=1, by=""),

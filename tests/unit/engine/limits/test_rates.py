@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from everstep.engine.limits.keys import KeyRoom, key_name, next_open
-from everstep.engine.limits.rates import moment_at, open_at, trimmed
+from everstep.engine.limits.rates import moment_at, noted, open_at, trimmed
 from everstep.model.leases import KeyLimit, KeyState, Quota, group_of, keys_in
 
 SECOND = 1_000_000
@@ -55,6 +55,22 @@ def test_weights_are_counted_and_what_weighs_too_much_goes_alone(seed: int) -> N
         state.log.append((now, min(weight, 100)))
         done.append((now, min(weight, 100)))
         state = trimmed(state, limit, now)
+
+
+def test_a_very_large_rate_keeps_few_times_and_is_never_exceeded() -> None:
+    chance = random.Random(7)
+    limit, state, now = KeyLimit(name="k", starts=1_000_000, span=timedelta(minutes=1)), KeyState(), MINUTE
+    done: list[tuple[int, int]] = []
+    for _ in range(5_000):
+        weight = chance.randint(1, 2_000)
+        now = max(now + chance.randint(0, SECOND // 50), open_at(state, limit, now, weight))
+        assert open_at(state, limit, now, weight) == 0
+        state = trimmed(state, limit, now)
+        noted(state.log, limit, now, weight)
+        done.append((now, weight))
+        assert len(state.log) <= 1_002
+        assert sum(weighs for at, weighs in done if at >= now - MINUTE) <= 1_000_000
+    assert done[-1][0] - done[0][0] < 6 * MINUTE
 
 
 def test_what_was_asked_to_wait_waits() -> None:
