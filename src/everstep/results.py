@@ -79,7 +79,7 @@ from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
-from everstep.model.leases import Driven, Process, Taken, WorkerRow
+from everstep.model.leases import Driven, KeyLimit, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -217,10 +217,12 @@ __all__ = [
     "Imported",
     "ItemsInfo",
     "Key",
+    "KeyLimit",
     "Known",
     "Ledger",
     "LeftOut",
     "Level",
+    "LimitInfo",
     "LoopRounds",
     "Mode",
     "Moment",
@@ -232,7 +234,6 @@ __all__ = [
     "OpenedState",
     "Pair",
     "Part",
-    "LimitInfo",
     "PauseInfo",
     "Planned",
     "Process",

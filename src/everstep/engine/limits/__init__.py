@@ -1,4 +1,4 @@
-"""Limits of keys: how many at once, and how many in a while.
+"""Limits of keys.
 
 Read `rates` first, then `keys` for claims of runs and `permits` for calls. May import what `engine` may.
 """

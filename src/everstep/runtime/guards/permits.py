@@ -1,4 +1,7 @@
-"""Limits of suppliers while a run is driven: a step without room does not start, and holds nothing."""
+"""Limits of suppliers while a run is driven. Apart from the loop, as few flows have any.
+
+A step without room does not start, and holds nothing meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits hold while workers are killed at random, whatever is asked for, and keys take turns. Time is moved."""
+"""Limits hold while workers are killed at random, and keys take turns. Time is moved."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -31,7 +32,7 @@ QUOTAS = {"flow": Quota(limits=(KeyLimit(name="k", starts=RATE, span=MINUTE, run
 
 
 class Fleet:
-    """Workers that claim, end what they drive, and die with what they have; and who asks for twice the limit."""
+    """Workers that claim, end what they drive, and die with what they have. Twice the limit is asked for."""
 
     def __init__(self, url: str, keys: int, seed: int) -> None:
         self.clock = ManualClock()
@@ -187,6 +188,6 @@ def in_turn(url: str, runs: dict[str, int]) -> None:
     asyncio.run(work())
     assert order.count("few") == runs["few"]
     places = [place for place, key in enumerate(order) if key == "few"]
-    for before, after in zip(places, places[1:], strict=False):
+    for before, after in pairwise(places):
         assert max(Counter(order[before + 1 : after]).values(), default=0) <= 1
     assert places[0] < len(runs)
