@@ -45,6 +45,7 @@ from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
+    from everstep.graph.check.started_flows import all_started
     from everstep.graph.limits import rule_of
     from everstep.model.leases import KeyLimit
     from everstep.runtime.operations.asking.flow import ask_flow
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
     rule_of = on_demand("everstep.graph.limits:rule_of")
+    all_started = on_demand("everstep.graph.check.started_flows:all_started")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
@@ -735,6 +737,8 @@ def _quotas(flows: Iterable[Flow]) -> dict[str, Quota]:
 def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:
     """Return the flows as this host drives them, without those that keep nothing here."""
     ready = [preflight(flow, services) for flow in flows]
+    if [flow for flow in ready if flow.starts]:
+        ready = [preflight(flow, services) for flow in all_started(ready)]
     kept = {(f.name, f.plan.hash): f for f in ready if f.durability.mode is not Mode.OFF}
     left_out = [flow.name for flow in ready if flow.durability.mode is Mode.OFF]
     if left_out:
