@@ -527,6 +527,14 @@ class LeaseLost(LeaseConflict):
     code = "store.lease_lost"
 
 
+class NoRoom(EverstepError):
+    """A limit has no room now; `details` say of which key, and until when if that is known."""
+
+    code = "limit.no_room"
+    http_status = 409
+    exit_code = 2
+
+
 class StateCorrupted(EverstepError):
     code = "DAG-CKPT-008"
 

@@ -79,7 +79,7 @@ from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
 from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
-from everstep.model.leases import Driven, Process, Taken, WorkerRow
+from everstep.model.leases import Driven, KeyLimit, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -120,6 +120,7 @@ from everstep.runtime.operations.bulk.verdict import BulkAct, BulkOutcome
 from everstep.runtime.operations.count import RunCount
 from everstep.runtime.operations.durations import Durations, FlowDurations, NodeDurations, Spread
 from everstep.runtime.operations.flows import FlowInfo
+from everstep.runtime.operations.limits import LimitInfo
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -216,10 +217,12 @@ __all__ = [
     "Imported",
     "ItemsInfo",
     "Key",
+    "KeyLimit",
     "Known",
     "Ledger",
     "LeftOut",
     "Level",
+    "LimitInfo",
     "LoopRounds",
     "Mode",
     "Moment",

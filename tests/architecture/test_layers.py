@@ -46,7 +46,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
         "engine.query.labels",
-        *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
+        *(
+            "engine.commits",
+            "engine.leases",
+            "engine.claims",
+            "engine.settling",
+            "engine.trimming",
+            "engine.limits",
+        ),
     },
     "registry": {"errors", "on_demand", "ports", "stores", "compat"},
     "client": {
@@ -147,6 +154,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "cli.commands.store": "args view live",
     "cli.commands.travel": "args view commands.runs",
     "cli.commands.waits": "args view",
+    "engine": "limits",
     "client": "groups looking",
     "client.groups": "exports looking",
     "frontends.backends": "pipelines",

@@ -42,6 +42,7 @@ class TestS3(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                limits=True,
                 has_events=True,
                 audits=True,
             ),

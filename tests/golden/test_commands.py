@@ -110,6 +110,8 @@ CASES = [
     said("pauses", "pauses"),
     shown("pause-flow-shown", "pause --flow order --group acme --comment 'a look'"),
     shown("pauses-shown", "pauses"),
+    said("limits", "limits"),
+    shown("limits-shown", "limits"),
     said("runs-paused", "runs --paused"),
     shown("show-paused-shown", "show W1"),
     said("resume-paused", "resume W1", 2),

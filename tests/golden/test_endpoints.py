@@ -130,6 +130,7 @@ CASES = [
     Case("pause-flow", "pause_flow", {"flow": "order", "group": "acme", "by": "ann"}),
     Case("pauses", "list_pauses"),
     Case("pauses-of-flows", "list_pauses", query="?runs=false"),
+    Case("limits", "list_limits"),
     Case("unpause", "unpause_run", in_path="A3"),
     Case("unpause-flow", "unpause_flow", {"flow": "order", "group": "acme"}),
     Case("cancel", "cancel_run", in_path="A3"),

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.count import RunCount
     from everstep.runtime.operations.durations import Durations
     from everstep.runtime.operations.flows import FlowInfo
+    from everstep.runtime.operations.limits import LimitInfo
     from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
@@ -519,6 +520,13 @@ class SyncFleetCalls:
         Without `runs`, flows and groups alone, which is one small question to any store.
         """
         return self._lanes.call(lambda host: host.fleet.pauses(runs=runs))
+
+    def limits(self) -> list[LimitInfo]:
+        """Return what limits hold back, by key: what runs, what has started, what waits, and why.
+
+        Those for which most runs wait come first. The limits of a flow are those that live workers have.
+        """
+        return self._lanes.call(lambda host: host.fleet.limits())
 
     def reopen(
         self,

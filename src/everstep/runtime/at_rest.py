@@ -26,13 +26,16 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
+    from everstep.runtime.workers.room import wait_for_room
 else:
     EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
+    wait_for_room = on_demand("everstep.runtime.workers.room:wait_for_room")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
 
@@ -61,6 +64,14 @@ class RestingRuns:
         tell = partial(self._tell_wait, run_id)
         return await self._noted(
             await take_up(self._services, self.keeper, run_id, durability, known, waits=waits, on_wait=tell)
+        )
+
+    async def take_up_within(self, row: RunRow, flow: Flow, *, waits: bool) -> TakenUp:
+        """Do the same of a run whose flow has limits, once they leave room for it."""
+        await self._drained(row.run_id)
+        tell = partial(self._tell_wait, row.run_id)
+        return await self._noted(
+            await wait_for_room(self._services, self.keeper, row, flow, waits=waits, on_wait=tell)
         )
 
     async def _drained(self, run_id: str) -> None:

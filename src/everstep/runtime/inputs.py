@@ -26,6 +26,7 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.graph.labels import value_of
+    from everstep.graph.limits import limited_group
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
@@ -37,6 +38,7 @@ else:
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
     value_of = on_demand("everstep.graph.labels:value_of")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
@@ -68,6 +70,11 @@ class Given(msgspec.Struct, frozen=True):
             )
         if group is not None:
             check_name("group", group)
+            if flow.limits:
+                raise BadRequest(
+                    f"runs of flow {flow.name!r} are grouped by the keys of its limits.",
+                    fix="Leave the group out, or make what it goes by a limit.",
+                )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
 
@@ -104,7 +111,10 @@ async def draft_run(
     for draft in drafts:
         if draft.spill is not None:
             await write_aside(services, space, draft)
-    plan = flow.plan
+    plan, traits = flow.plan, given.traits
+    if flow.limits:
+        group = limited_group(flow.limits, given.inputs or {}, encrypts=services.codecs.encrypts)
+        traits = msgspec.structs.replace(traits, group=group)
     identity = Identity(
         run_id,
         flow.name,
@@ -112,7 +122,7 @@ async def draft_run(
         plan.hash,
         plan.blueprint,
         source=flow.source,
-        traits=given.traits,
+        traits=traits,
         retention=flow.retention,
         tags=given.labels.tags,
         started_by=given.started_by,

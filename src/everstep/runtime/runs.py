@@ -212,7 +212,9 @@ class Runs:
             row = await self._services.store.run(run_id)
         if row is not None and not (row.status.is_final and given.inputs is None):
             check_kept(row, flow)
-        if row is None:
+        if row is None and flow.limits and not is_off:
+            row = await self.start(flow, given, run_id)
+        elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):
@@ -434,7 +436,10 @@ class Runs:
         check_kept(row, flow)
         await self._check_paused(row)
         asked = self._services.clock.monotonic()
-        taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
+        if flow.limits and row.group is not None:
+            taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
+        else:
+            taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
         self.keeper.keep(taken.lease, flow.durability.lease_ttl, asked)
         try:
             row = taken.row or await self.reader.row(row.run_id)

@@ -23,7 +23,7 @@ from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_QUERY, LONGEST_TEXT, PRIORITIES, SPEEDS, Count, Instant, Value
 from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
-from everstep.results import BulkProgress, Event, Fallback, FlowInfo, Untaken
+from everstep.results import BulkProgress, Event, Fallback, FlowInfo, LimitInfo, Untaken
 from everstep.runtime.events import EventKind
 from everstep.server.access.roles import Role
 from everstep.server.checks import CHANGE_ID, EVENT_ID, RUN_ID
@@ -122,6 +122,13 @@ class Pauses(Struct, frozen=True, kw_only=True):
 
     pauses: list[PauseInfo]
     """Flows and groups first, then runs, the newest first."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What limits hold back."""
+
+    limits: list[LimitInfo]
+    """By key, those for which most runs wait first."""
 
 
 class Unpaused(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Protocol, cast
 from everstep.errors import StoreUnavailable
 from everstep.model.acts import AuditRow
 from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
-from everstep.model.leases import Held, LanePause, Lease, Process, Quota, WorkerRow
+from everstep.model.leases import Held, KeyLimit, LanePause, Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, HadEvent, Sending, SettledBy, SignalRow, WaitChange, WaitRow
@@ -35,6 +35,7 @@ from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore, Search, SearchingStore, SearchPage
+from everstep.ports.limits import LimitChange, LimitingStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
 from everstep.ports.pausing import BlockingPauses, PausingStore
 from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
@@ -414,6 +415,28 @@ class KillingStore:
                 apart_from=apart_from,
                 quotas=quotas,
             )
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        with self._killer.write("lease_within"):
+            return await cast("LimitingStore", self._store).lease_within(
+                run_id, owner=owner, ttl=ttl, process=process, limits=limits, void_epoch=void_epoch
+            )
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        with self._killer.write("change_limit"):
+            return await cast("LimitingStore", self._store).change_limit(key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await cast("LimitingStore", self._store).limit_states(prefix, limit=limit)
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         with self._killer.write("set_aside"):

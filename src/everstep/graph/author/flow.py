@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
+    from everstep.graph.limits import Limit
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
@@ -100,6 +101,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
+        limits: Iterable[Limit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -137,6 +139,7 @@ class Flow:
             max_concurrency=max_concurrency,
             max_running=max_running,
             max_per_group=max_per_group,
+            limits=limits,
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
@@ -172,6 +175,8 @@ class Flow:
         self._guard(said.breakers)
         if self.inbox and not self.problems.errors:
             self._check_inbox()
+        if self.limits and not self.problems.errors:
+            self._check_keys()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
@@ -190,6 +195,8 @@ class Flow:
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.limits = said.limits
+        """How many of its runs with the same key may run at once, or start in a while."""
         self.plain_attributes = said.plain_attributes
         self.starts = said.starts
         self.inbox = said.inbox
@@ -218,6 +225,16 @@ class Flow:
                 raise BadRequest(
                     f"flow {self.name!r} takes signals {name!r} in, and {takers[0]!r} waits for them.",
                     fix="A name has one kind of consumer: call one of them otherwise.",
+                )
+
+    def _check_keys(self) -> None:
+        """Refuse limits by what no run is started with."""
+        known = self.plan.free_inputs | self.plan.seeds
+        for limit in self.limits:
+            if (limit.by or limit.name).partition(".")[0] not in known:
+                raise BadRequest(
+                    f"flow {self.name!r} has a limit by {limit.by or limit.name!r}, which is no input of it.",
+                    fix=f"It has {sorted(known)}: Limit({limit.name!r}, by=...).",
                 )
 
     def _check_guarded(self) -> None:

@@ -21,10 +21,12 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.graph.check.started_flows import checked_flows
+    from everstep.graph.limits import Limit, limits_of
     from everstep.model.breakers import Breaker
 else:
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
     checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
+    limits_of = on_demand("everstep.graph.limits:limits_of")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 PARTIAL: Final = Durability()
@@ -107,6 +109,10 @@ def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
 
 
+def _limits(value: Any, option: str, flow: str) -> "tuple[Limit, ...]":
+    return () if value == () else limits_of(flow, value)
+
+
 def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     if not value:
         return {}
@@ -146,6 +152,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """How many of its runs all workers together may drive at once."""
     max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
     """The same for the runs of each group."""
+    limits: Annotated[tuple["Limit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
+    """How many of its runs with the same key may run at once, or start in a while."""
     auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
     retention: Annotated[
         Retention | None, Spec(_retention, "policies.retention", form=Spelling.RETENTION)

@@ -52,6 +52,7 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.ir.names import home_of
+    from everstep.graph.limits import Limit
 else:
     home_of = on_demand("everstep.graph.ir.names:home_of")
 
@@ -92,6 +93,7 @@ class NodeKeywords(TypedDict, total=False):
     idempotency_key: KeyRule
     retry: int | RetryPreset | Retry | None
     timeout: Span | None
+    limit: Limit | None
     max_visits: int | None
     persist: Persist | PersistName
     skip_on_resume: bool | None
@@ -180,6 +182,8 @@ class Node(Wired, Generic[P, R]):
         """True if a checkpoint comes before it, to which a fork goes back."""
         self.keep_every, self.max_visits = said.keep_every, said.max_visits
         self.retry, self.timeout = said.retry, said.timeout
+        self.limit = said.limit
+        """How many of its calls, and of those of all nodes with a limit of this name, may be made."""
         self.halts, self.answer_type = said.halts, said.answer_type
         self.requires = said.requires
         self.on_unknown, self.probe = said.on_unknown, said.probe
@@ -488,6 +492,7 @@ def node(
     idempotency_key: KeyRule = None,
     retry: int | RetryPreset | Retry | None = None,
     timeout: Span | None = None,
+    limit: Limit | None = None,
     max_visits: int | None = None,
     persist: Persist | PersistName = Persist.AUTO,
     skip_on_resume: bool | None = None,
@@ -512,6 +517,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
                      a node with a key counts as effectful
     retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
     timeout          seconds one attempt may take
+    limit            a `Limit` of its supplier, shared by its name over flows and workers
     persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs

@@ -145,6 +145,13 @@ _NODE: Final = (
     ),
     Option(Of.NODE, "idempotency_key", "a function", _OWN_KEY, lambda n: callable(n.idempotency_key)),
     *_named(Of.NODE, "retry", "timeout", "max_visits"),
+    Option(
+        Of.NODE,
+        "limit",
+        "",
+        _atomic("has a limit", "it is called in one go with the rest"),
+        lambda n: n.limit is not None,
+    ),
     Option(Of.NODE, "persist", '"inline", "ref"', note="an atomic flow keeps only what it lifts, and so"),
     Option(
         Of.NODE,
@@ -300,7 +307,7 @@ _FLOW: Final = (
     Option(Of.FLOW, "version", note="a run records that of the flow that is run"),
     *_named(Of.FLOW, "max_steps", "max_visits", "max_concurrency"),
     *map(_per_run, ("max_running", "max_per_group", "auto_checkpoint", "retention")),
-    *map(_whole_run, ("streams", "logs", "pin_version", "plain_attributes")),
+    *map(_whole_run, ("limits", "streams", "logs", "pin_version", "plain_attributes")),
     Option(
         Of.FLOW,
         "inbox",

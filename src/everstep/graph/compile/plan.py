@@ -206,6 +206,10 @@ class Plan:
         inner = (child.plan.depth for child in self.children.values() if not child.is_leaf)
         self.depth: int = 1 + max(inner, default=-1)
         """How many flows are inside each other."""
+        self.has_limits = any(
+            n.limit is not None or (n.inner is not None and n.inner.has_limits) for n in nodes
+        )
+        """True if a node in it, or inside it, has a limit of its supplier."""
         self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
         """True if a node at any depth is effectful."""
         self.has_asides = any(n.halts or n.announces or n.goes_on or n.expensive for n in nodes)

@@ -12,6 +12,7 @@ from everstep.graph.author.node_options import NODE_OPTIONS, Spelling
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
+from everstep.graph.limits import Limit
 from everstep.model.durability import Durability, DurabilityMode, Interval
 from everstep.model.durations import span_of
 from everstep.model.retention import Retention
@@ -84,6 +85,7 @@ READERS: Final[Mapping[Spelling, Read]] = {
     Spelling.NAMES: lambda _, ir: ir,
     Spelling.SECONDS: lambda _, ir: None if ir is None else float(ir),
     Spelling.FUNCTION: Options._probe,
+    Spelling.LIMIT: lambda _, ir: None if ir is None else Limit.of_wire(ir),
     Spelling.KEY: Options._key,
     Spelling.RETRY: Options._retry,
     Spelling.ANSWER: Options.answer,

@@ -34,6 +34,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "inputs": ("name",),
     "exports": ("from",),
     "members": ("name",),
+    "key_limits": ("name",),
 }
 """By what the entries of a list are told apart."""
 
@@ -294,6 +295,7 @@ WRITERS: Final[Mapping[Spelling, Callable[[Writer, Node, Any], Json]]] = {
     Spelling.NAMES: lambda _, n, value: list(value),
     Spelling.SECONDS: lambda _, n, value: None if value is None else _number(value),
     Spelling.FUNCTION: Writer._function,
+    Spelling.LIMIT: lambda _, n, value: None if value is None else value.to_wire(),
     Spelling.RETRY: Writer._retry,
 }
 """How a value of each form is written; those that every node has are written by their own functions."""
@@ -337,6 +339,7 @@ FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
     Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
     Spelling.REDUCERS: lambda _, value: [{"value": name, "how": str(how)} for name, how in value.items()],
     Spelling.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
+    Spelling.LIMITS: lambda _, value: [limit.to_wire() for limit in value],
 }
 """How a value of each form is written, of those that options of flows have."""
 

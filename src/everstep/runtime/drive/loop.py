@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.subflows import Inner
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
+    from everstep.runtime.guards.permits import Permits
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
@@ -61,6 +62,7 @@ else:
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
     Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
+    Permits = on_demand("everstep.runtime.guards.permits:Permits")
     DriveWaits = on_demand("everstep.runtime.waits.open:DriveWaits")
 
 
@@ -93,6 +95,9 @@ class Drive:
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:
             self._guards = Guards(run, self._finished, shared)
+        self._permits: Permits | None = (
+            Permits(run) if run.flow.plan.has_limits and self._policy.writes else None
+        )
         self._inbox: DriveInbox | None = DriveInbox(run) if run.flow.inbox else None
         self._midway = Midway(run, self._late, self._guards, self._owing.owe, Units)
         self._preparer = Preparer(run, self._midway, self._guards)
@@ -140,7 +145,8 @@ class Drive:
         is_counted = flow.auto_checkpoint is not None and not self._policy.every_step
         has_asides = plan.children or plan.meetings or plan.has_asides or is_counted
         is_asked = self._state.waits or self._state.units
-        self._is_plain = not (has_asides or is_asked or self._teller.is_heard or self._guards)
+        is_guarded = self._guards or self._permits
+        self._is_plain = not (has_asides or is_asked or self._teller.is_heard or is_guarded)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
         """True if a call may have an effect, before which the run must be durable."""
@@ -194,6 +200,8 @@ class Drive:
         finally:
             self._midway.close()
             self._late.close()
+            if self._permits is not None:
+                await self._permits.close()
             if self._has_waited:
                 self._waiting.close()
             await self._beside.stop()
@@ -307,6 +315,8 @@ class Drive:
             if self._has_inner and self._inner.unkept:
                 await self._keep_items()
                 continue
+            if self._permits is not None and await self._permits.look():
+                continue
             if self._owing.trigger is not None and (
                 ready or self._beside.calls or state.next_retry() is not None
             ):
@@ -322,6 +332,8 @@ class Drive:
                         await self._wait(None)
             elif self._finished:
                 pass
+            elif self._permits is not None and self._permits.until is not None:
+                await self._wait(self._permits.sooner(state.next_retry()))
             elif self._beside.calls or self._beside.overdue or state.next_retry() is not None:
                 await self._wait(state.next_retry())
             elif state.waits:
@@ -462,6 +474,8 @@ class Drive:
                 ready = state.stuck()
             if beside.overdue:
                 ready = beside.apart_from_overdue(ready)
+            if self._permits is not None:
+                ready = self._permits.allowed(ready)
             if not self._is_unlimited or state.steps + len(ready) > self._max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:
@@ -649,6 +663,7 @@ class Drive:
             if (
                 call.stream is not None
                 or call.node.timeout
+                or call.node.limit  # its place is kept by a task on the loop
                 or not self._services.may_hold_loop
                 or (may_say and not self._midway.may_write)
             ):
@@ -978,6 +993,8 @@ class Drive:
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy, scope = self._journal, self._policy, call.scope
+        if self._permits is not None:
+            self._permits.ended(call)
         chance, ahead = 0.0, _NO_TIME
         if call.error is not None:
             chance, ahead = self._services.ids.chance(), self._services.time.ahead

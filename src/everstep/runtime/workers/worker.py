@@ -46,6 +46,8 @@ from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
     from everstep.graph.check.started_flows import all_started
+    from everstep.graph.limits import rule_of
+    from everstep.model.leases import KeyLimit
     from everstep.runtime.drive.children.results import sweep as sweep_children
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
+    rule_of = on_demand("everstep.graph.limits:rule_of")
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
     sweep_children = on_demand("everstep.runtime.drive.children.results:sweep")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
@@ -147,11 +150,7 @@ class Worker:
         """All that it claims runs of."""
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
         self._limits |= dict.fromkeys((one.name for one in self._built_in.values()), concurrency)
-        self._quotas = {
-            flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
-            for flow in self._flows.values()
-            if flow.max_running is not None or flow.max_per_group is not None
-        }
+        self._quotas = _quotas(self._flows.values())
         self._concurrency = concurrency
         self._grace = seconds_of(grace, "grace", least=0)
         self._driving: dict[str, _Driving] = {}
@@ -220,11 +219,14 @@ class Worker:
 
     def _takes(self) -> tuple[Taken, ...]:
         own = [
-            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
+            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version, limits=self._limits_of(name))
             for (name, flow_hash), flow in self._flows.items()
         ]
         others = (*self._others, *self._built_in)
         return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in others))
+
+    def _limits_of(self, flow: str) -> tuple[KeyLimit, ...]:
+        return self._quotas[flow].limits if flow in self._quotas else ()
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -739,6 +741,19 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _quotas(flows: Iterable[Flow]) -> dict[str, Quota]:
+    """Return how many runs of flows all workers together may drive, of those that say so."""
+    return {
+        flow.name: Quota(
+            running=flow.max_running,
+            per_group=flow.max_per_group,
+            limits=tuple(rule_of(limit) for limit in flow.limits),
+        )
+        for flow in flows
+        if flow.max_running is not None or flow.max_per_group is not None or flow.limits
+    }
 
 
 def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:

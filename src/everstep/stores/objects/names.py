@@ -16,7 +16,9 @@ shapes/{event}/{shape}            which fields waits for an event go by
 events/{event}/{id}~{until}       events that are kept
 audit/{newest first}~{run}~{place} who did what: the place of the run's log that says so; 0 if the row is here
 audited/{run}/{newest first}~{place} the same, of one run
-quotas/{flow}, workers/{worker}
+quotas/{flow}                     claims that are about to be made, and what counts for the limits of its runs
+limits/{key}                      what counts for a limit that calls share
+workers/{worker}
 """
 
 from __future__ import annotations
@@ -323,8 +325,21 @@ def blob_name(key: str) -> str:
     return f"blobs/{key[:2]}/{key}"
 
 
+QUOTAS = "quotas/"
+LIMITS = "limits/"
+
+
 def quota_name(flow_id: str) -> str:
-    return f"quotas/{short(flow_id)}"
+    return f"{QUOTAS}{short(flow_id)}"
+
+
+def limit_name(key: str) -> str:
+    """Return where it is kept what counts for a limit that calls share."""
+    return f"{LIMITS}{quoted(key)}"
+
+
+def read_limit(name: str) -> str:
+    return unquoted(name.removeprefix(LIMITS))
 
 
 WORKERS = "workers/"

@@ -14,7 +14,7 @@ from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
 from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
-from everstep.model.leases import Lease, Process, Quota, WorkerRow
+from everstep.model.leases import KeyLimit, Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import (
     MOST_UNTAKEN,
@@ -65,6 +65,7 @@ from everstep.stores.threads import Threads
 if TYPE_CHECKING:
     from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
+    from everstep.ports.limits import LimitChange
     from everstep.stores.objects.audit import ObjectAudit
 else:
     ObjectAudit = on_demand("everstep.stores.objects.audit:ObjectAudit")
@@ -108,6 +109,7 @@ class ObjectStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        limits=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -335,6 +337,25 @@ class ObjectStore:
     ) -> list[tuple[RunRow, Lease]]:
         wish = ObjectsWish(new_owner, ttl, process)
         return await self._aside(self._claims.claim_due, flows, wish, limit, apart_from, quotas or {})
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        wish = ObjectsWish(lambda: owner, ttl, process)
+        return await self._aside(self._claims.lease_within, run_id, wish, limits, void_epoch)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._aside(self._claims.change_limit, key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._aside(self._claims.limit_states, prefix, limit)
 
     async def leased(self, owners: Collection[str] | None = None) -> Runs:
         return await self._aside(self._claims.leased, owners)

@@ -436,6 +436,24 @@ WHERE expires_at > {now} AND flow_id = ANY ($2::text[]) GROUP BY flow_id, run_gr
 -- Who claims runs of a flow with a quota does so alone.
 SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name;
 
+-- name: limit_now
+SELECT coalesce($1::bigint, {schema}.now_1());
+
+-- name: limit_states
+SELECT limit_key, state FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);
+
+-- name: limit_states_from
+SELECT limit_key, state FROM {schema}.limit_states
+WHERE limit_key >= $1 AND limit_key < $1 || U&'\+10FFFF' ORDER BY limit_key LIMIT $2;
+
+-- name: keep_limit_states
+INSERT INTO {schema}.limit_states (limit_key, state)
+SELECT limit_key, state FROM unnest($1::text[], $2::bytea[]) AS new (limit_key, state) WHERE state IS NOT NULL
+ON CONFLICT (limit_key) DO UPDATE SET state = excluded.state;
+
+-- name: drop_limit_states
+DELETE FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);
+
 -- name: leased
 SELECT {run} FROM {schema}.runs WHERE expires_at > {now} AND ($2::text[] IS NULL OR owner = ANY ($2));
 

@@ -77,9 +77,11 @@ from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.labels import Search, SearchPage
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
     from everstep.stores.postgres.audit import add_audit, add_first, list_audit, was_told
     from everstep.stores.postgres.labels import PostgresLabels
@@ -92,6 +94,7 @@ else:
     list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
     PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     PostgresPauses = on_demand("everstep.stores.postgres.pausing:PostgresPauses")
 
 T = TypeVar("T")
@@ -133,6 +136,7 @@ class PostgresStore:
         pauses=True,
         has_children=True,
         searches=True,
+        limits=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -438,6 +442,27 @@ class PostgresStore:
         # A second claim would get others; what the first one got is found again by its owners.
         return await self._aside(lambda db: self._due.claim(db, wish), repeats=False)
 
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        how = (owner, ttl, process, void_epoch)
+        return await self._aside(
+            lambda db: self._due.claim_within(db, run_id, how, limits, self._now()), repeats=False
+        )
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._aside(lambda db: self._due.limits.change(db, key, change, self._now()))
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._aside(lambda db: self._due.limits.states(db, prefix, limit))
+
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._threads.run(partial(self.renew_blocking, held, ttl))
 
@@ -699,7 +724,10 @@ class PostgresStore:
         return to_time((await self._rows("now"))[0][0])
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
-        return to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
+        due = to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
+        if after is not None and self._due.has_full_keys:
+            due = min(filter(None, (due, next_open(self._due.limits.full, after))), default=None)
+        return due
 
     def changes(self) -> int:
         return self._watch.count()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -85,12 +85,18 @@ from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.stores.redis.limits import RedisLimits, Wish
     from everstep.stores.redis.live import RedisRing
     from everstep.stores.redis.pausing import lane_bytes, read_held
 else:
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
+    RedisLimits = on_demand("everstep.stores.redis.limits:RedisLimits")
+    Wish = on_demand("everstep.stores.redis.limits:Wish")
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
     lane_bytes = on_demand("everstep.stores.redis.pausing:lane_bytes")
     read_held = on_demand("everstep.stores.redis.pausing:read_held")
@@ -137,6 +143,7 @@ class RedisStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        limits=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -287,6 +294,8 @@ class RedisStore:
         quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
         quotas = quotas or {}
+        if limit > 0 and flows and any(quota.limits for quota in quotas.values()):
+            return await self._claim_limited(flows, new_owner, ttl, process, limit, apart_from, quotas)
         named = [part for flow in flows for part in flow]
         asked: list[Argument] = [limit, len(flows), *named, quota_text(quotas), *apart_from]
         for _ in range(TRIES if limit > 0 and flows else 0):
@@ -311,6 +320,57 @@ class RedisStore:
             if claimed:
                 return claimed
         return []
+
+    @cached_property
+    def _limits(self) -> RedisLimits:
+        return RedisLimits(self._aside)
+
+    async def _claim_limited(
+        self,
+        flows: Collection[tuple[str, str]],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str],
+        quotas: Mapping[str, Quota],
+    ) -> Claims:
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
+            lease = decide(row, fields, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
+            return lease, lease_arguments(fields, lease)
+
+        def is_fit(fields: Hash, now: int) -> bool:
+            return bool(fields) and is_free(fields, moment(now)) and is_known(fields, flows)
+
+        wish = Wish(flows, limit, apart_from, quotas)
+        claimed = await self._limits.claim_due(wish, self._turns, judge, is_fit)
+        for _, _, lane in claimed:
+            self._turns.note(lane)
+        return [(row, lease) for row, lease, _ in claimed]
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
+            lease = decide(
+                row, fields, owner=owner, now=moment(now), ttl=ttl, process=process, void_epoch=void_epoch
+            )
+            return lease, lease_arguments(fields, lease)
+
+        return await self._limits.lease_within(run_id, limits, judge)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._limits.change(key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._limits.states(prefix, limit)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._on_thread(partial(self.renew_blocking, held, ttl))
@@ -548,7 +608,10 @@ class RedisStore:
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         found = await self._aside("next_due", "-inf" if after is None else f"({micros(after)}")
-        return moment(found) if found is not None else None
+        due = moment(found) if found is not None else None
+        if after is not None and "_limits" in vars(self) and self._limits.full:
+            due = min(filter(None, (due, next_open(self._limits.full, after))), default=None)
+        return due
 
     def changes(self) -> int:
         return self._watch.count()

@@ -121,32 +121,12 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
 
--- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
-CREATE TABLE limit_keys (
-    limit_key TEXT    NOT NULL,
-    run_key   INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, run_key)
+-- What is kept of one key of a limit: when runs or calls began that count, and which calls hold a place. A run's keys are
+-- its group.
+CREATE TABLE limit_states (
+    limit_key TEXT PRIMARY KEY,
+    state     BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX limit_keys_by_run ON limit_keys (run_key);
-CREATE TABLE rate_log (
-    limit_key TEXT    NOT NULL,
-    place     INTEGER NOT NULL,
-    at        INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, place)
-) WITHOUT ROWID;
-CREATE TABLE permits (
-    limit_key  TEXT    NOT NULL,
-    holder     TEXT    NOT NULL,
-    expires_at INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, holder)
-) WITHOUT ROWID;
-
-CREATE TABLE singletons (
-    singleton_key TEXT    NOT NULL,
-    run_key       INTEGER NOT NULL,
-    PRIMARY KEY (singleton_key, run_key)
-) WITHOUT ROWID;
-CREATE INDEX singletons_by_run ON singletons (run_key);
 
 -- What notifiers are to tell of: the put that changes a status writes it.
 CREATE TABLE notices (
@@ -169,7 +149,5 @@ CREATE TRIGGER forget_more AFTER DELETE ON runs BEGIN
     DELETE FROM taken_events WHERE run_key = old.run_key;
     DELETE FROM tags WHERE run_key = old.run_key;
     DELETE FROM attributes WHERE run_key = old.run_key;
-    DELETE FROM limit_keys WHERE run_key = old.run_key;
-    DELETE FROM singletons WHERE run_key = old.run_key;
     DELETE FROM notices WHERE run_key = old.run_key;
 END;

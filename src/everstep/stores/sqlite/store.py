@@ -91,11 +91,13 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow
     from everstep.ports.health import Health
     from everstep.ports.labels import Search, SearchPage
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
     from everstep.stores.sqlite.audit import SqliteAudit
     from everstep.stores.sqlite.claims import SqliteDueRuns
@@ -103,6 +105,7 @@ if TYPE_CHECKING:
     from everstep.stores.sqlite.health import look_at, write_and_remove
     from everstep.stores.sqlite.inbox import SqliteInbox
     from everstep.stores.sqlite.labels import SqliteLabels
+    from everstep.stores.sqlite.limits import SqliteLimits
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
     from everstep.stores.sqlite.pausing import held, pause_lane, unpause_lane
@@ -115,6 +118,8 @@ else:
     SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
     SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
+    SqliteLimits = on_demand("everstep.stores.sqlite.limits:SqliteLimits")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     held = on_demand("everstep.stores.sqlite.pausing:held")
     pause_lane = on_demand("everstep.stores.sqlite.pausing:pause_lane")
@@ -154,6 +159,7 @@ class SqliteStore:
         pauses=True,
         has_children=True,
         searches=True,
+        limits=True,
     )
     looks_every = 0.25
     tells_pauses = True
@@ -195,7 +201,11 @@ class SqliteStore:
 
     @cached_property
     def _due(self) -> SqliteDueRuns:
-        return SqliteDueRuns(self._db, self._sql)
+        return SqliteDueRuns(self._db, self._sql, lambda: self._limits)
+
+    @cached_property
+    def _limits(self) -> SqliteLimits:
+        return SqliteLimits(self._db, self._sql, self._side)
 
     @cached_property
     def _side(self) -> SideTables:
@@ -604,6 +614,8 @@ class SqliteStore:
                     self._db.execute(self._sql["spoil"], (run_id, error.message))
                     continue
                 self._waits.settle_due(run_id, now)
+            if self._due.keys is not None:
+                self._due.keep_starts(claimed)
             return claimed
 
         with self._lock, plainly(self.path):
@@ -612,6 +624,34 @@ class SqliteStore:
             if not self._due.choose(now, flows, apart_from, min(limit, 1), quotas or {}, looks_only=True):
                 return []
             return self._in_transaction(claim)
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        def claim() -> Lease:
+            now = self._clock.now()
+            self._due.check_room(run_id, limits, now)
+            row, granted = self._claim(run_id, owner, now, ttl, process, void_epoch)
+            self._due.keep_starts([(row, granted)])
+            return granted
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(claim)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._limits.change(key, change, self._clock.now()))
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        with self._lock, plainly(self.path):
+            return self._limits.states(prefix, limit)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.renew_blocking(held, ttl)
@@ -936,7 +976,10 @@ class SqliteStore:
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         with self._lock, plainly(self.path):
-            return self._waits.next_due(after)
+            due = self._waits.next_due(after)
+            if "_limits" in vars(self) and self._limits.full and after is not None:
+                due = min(filter(None, (due, next_open(self._limits.full, after))), default=None)
+            return due
 
     async def erase(
         self,

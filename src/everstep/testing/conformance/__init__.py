@@ -33,6 +33,7 @@ from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import (  # noqa: E402
     Holding,
+    Limits,
     Pausing,
     Quotas,
     Repairs,
@@ -100,6 +101,7 @@ class StoreConformance(
     Changes,
     Turns,
     Quotas,
+    Limits,
     Holding,
     Repairs,
     Workers,

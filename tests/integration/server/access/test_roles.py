@@ -69,6 +69,7 @@ LEAST = {
     "cancel_run": "operator",
     "pause_run": "operator",
     "unpause_run": "operator",
+    "list_limits": "viewer",
     "list_pauses": "viewer",
     "pause_flow": "operator",
     "unpause_flow": "operator",
@@ -293,7 +294,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
                             assert whole.status_code == seen.status_code
                             told |= {endpoint.name} if SECRET in whole.text else set()
         # What else viewers may call tells no value to readers either.
-        none = {"list_workers", "list_untaken", "list_breakers", "metrics", "openapi"}
+        none = {"list_workers", "list_untaken", "list_breakers", "list_limits", "metrics", "openapi"}
         none |= {
             "count_runs",
             "durations",

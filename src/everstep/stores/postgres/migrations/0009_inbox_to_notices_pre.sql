@@ -111,32 +111,12 @@ CREATE TABLE {schema}.audit (
 );
 CREATE INDEX audit_by_run ON {schema}.audit (run_id, number) WHERE run_id IS NOT NULL;
 
--- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
-CREATE TABLE {schema}.limit_keys (
-    limit_key text COLLATE "C" NOT NULL,
-    run_key   bigint NOT NULL,
-    PRIMARY KEY (limit_key, run_key)
+-- What is kept of one key of a limit: when runs or calls began that count, and which calls hold a place. A run's keys are
+-- its group.
+CREATE TABLE {schema}.limit_states (
+    limit_key text COLLATE "C" PRIMARY KEY,
+    state     bytea NOT NULL
 );
-CREATE INDEX limit_keys_by_run ON {schema}.limit_keys (run_key);
-CREATE TABLE {schema}.rate_log (
-    limit_key text COLLATE "C" NOT NULL,
-    place     bigint NOT NULL,
-    at        bigint NOT NULL,
-    PRIMARY KEY (limit_key, place)
-);
-CREATE TABLE {schema}.permits (
-    limit_key  text COLLATE "C" NOT NULL,
-    holder     text COLLATE "C" NOT NULL,
-    expires_at bigint NOT NULL,
-    PRIMARY KEY (limit_key, holder)
-);
-
-CREATE TABLE {schema}.singletons (
-    singleton_key text COLLATE "C" NOT NULL,
-    run_key       bigint NOT NULL,
-    PRIMARY KEY (singleton_key, run_key)
-);
-CREATE INDEX singletons_by_run ON {schema}.singletons (run_key);
 
 -- What notifiers are to tell of: the put that changes a status writes it.
 CREATE TABLE {schema}.notices (
@@ -160,8 +140,6 @@ BEGIN
     DELETE FROM {schema}.taken_events USING gone WHERE taken_events.run_key = gone.run_key;
     DELETE FROM {schema}.tags USING gone WHERE tags.run_key = gone.run_key;
     DELETE FROM {schema}.attributes USING gone WHERE attributes.run_key = gone.run_key;
-    DELETE FROM {schema}.limit_keys USING gone WHERE limit_keys.run_key = gone.run_key;
-    DELETE FROM {schema}.singletons USING gone WHERE singletons.run_key = gone.run_key;
     DELETE FROM {schema}.notices USING gone WHERE notices.run_key = gone.run_key;
     RETURN NULL;
 END $$;
