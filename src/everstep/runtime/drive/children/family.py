@@ -143,7 +143,7 @@ class Family:
         now, is_ripe = self._services.time.now(), False
         for row in await open_waits(self._services.store, run_id):
             is_told = row.status is WaitStatus.OPEN and child_in(row.topic) is not None
-            is_ripe = row.is_ripe(now) or (is_told and await look(self._services, row, _nobody)) or is_ripe
+            is_ripe = row.is_ripe(now) or (is_told and await look(self._services, row, _untold)) or is_ripe
         return is_ripe
 
     async def _is_brought(self, outcome: Outcome) -> bool:
@@ -224,5 +224,5 @@ class Family:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _nobody(run_id: str) -> None:
+def _untold(run_id: str) -> None:
     """Tell no one: who asks goes on with the run itself."""
