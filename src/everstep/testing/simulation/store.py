@@ -93,6 +93,7 @@ WRITES = (
         "recode_signals",
         "erase",
         "restore",
+        "fence",
         "forget",
         "pin",
         "note",
