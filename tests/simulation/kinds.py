@@ -14,6 +14,7 @@ from tests.simulation.bodies.by_seed import async_trial, sync_trial
 from tests.simulation.bodies.edited_trial import EditedTrial
 from tests.simulation.bulk.operators import trial as bulk
 from tests.simulation.flows import SUBJECTS
+from tests.simulation.limits.limited import trial as limits
 from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.signals.senders import trial as signals
@@ -46,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "signals": _of_fleet(signals),
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),
+    "limits": _of_fleet(limits),
     "random": _of_fleet(randomly),
     "async body": Kind(lambda said: async_trial(said["seed"]), lambda said: DEATHS),
     "edited body": Kind(lambda said: EditedTrial(said["seed"]), lambda said: DEATHS),

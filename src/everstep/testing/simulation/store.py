@@ -66,6 +66,7 @@ READS = (
         "workers",
     ),
     *("inbox", "had_events", "audit", "labels", "held"),
+    "limit_states",
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -80,6 +81,7 @@ WRITES = (
         "change_wait",
         "claim_due",
     ),
+    *("lease_within", "change_limit"),
     *("send", "keep_event", "settle_event", "tag", "mark", "pause_lane", "unpause_lane"),
     *(
         "set_aside",
@@ -118,6 +120,7 @@ _CAPABILITIES = Capabilities(
     has_labels=True,
     pauses=True,
     has_children=True,
+    limits=True,
 )
 
 
