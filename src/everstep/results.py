@@ -50,6 +50,7 @@ from everstep.client.projection import (
     StepPage,
     WaitingFor,
 )
+from everstep.client.schedules import BackfillInfo, ScheduleInfo
 from everstep.client.views import (
     CheckpointInfo,
     Delivery,
@@ -147,6 +148,7 @@ __all__ = [
     "BreakerInfo",
     "BreakerState",
     "BudgetInfo",
+    "BackfillInfo",
     "BulkAct",
     "BulkOutcome",
     "BulkPreview",
@@ -260,6 +262,7 @@ __all__ = [
     "RunState",
     "RunSummary",
     "RunValues",
+    "ScheduleInfo",
     "ScopeState",
     "Segment",
     "SentSignal",
