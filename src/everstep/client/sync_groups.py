@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from everstep.client.looking.comparison import Comparison
     from everstep.client.looking.drawing import FlowDrawing, RunDrawing
     from everstep.client.looking.edges import RunEdges
+    from everstep.client.looking.schedules import ScheduleInfo
     from everstep.client.looking.shown_values import RawValue, RunValues
     from everstep.client.looking.store_info import StoreInfo
     from everstep.client.looking.timeline import Timeline
     from everstep.client.looking.visits import StepVisit
     from everstep.client.projection import RunNodes, StepPage
     from everstep.client.queries import BulkOptions
-    from everstep.client.schedules import ScheduleInfo
     from everstep.client.views import PauseInfo, RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from everstep.client.parts import Parts, check_limit
-from everstep.client.schedules import BackfillInfo, ScheduleInfo
+from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
 from everstep.client.views import RunState
 from everstep.engine.query.text import query_of
 from everstep.errors import BadRequest, RunErased, RunNotFound
@@ -24,11 +24,11 @@ from everstep.runtime.after_run import retaining_store
 from everstep.runtime.inputs import Given
 from everstep.runtime.operations.find import find
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.schedules.calendar import times
-from everstep.runtime.schedules.deciding import run_asked_for, spelled
-from everstep.runtime.schedules.flow import MOST_PENDING, SIGNAL, schedule_flow
-from everstep.runtime.schedules.spec import ScheduleSpec, checked, spec_of
-from everstep.runtime.schedules.state import Backfill, State, state_of
+from everstep.runtime.operations.schedules.calendar import times
+from everstep.runtime.operations.schedules.deciding import run_asked_for, spelled
+from everstep.runtime.operations.schedules.flow import MOST_PENDING, SIGNAL, schedule_flow
+from everstep.runtime.operations.schedules.spec import ScheduleSpec, checked, spec_of
+from everstep.runtime.operations.schedules.state import Backfill, State, state_of
 from everstep.runtime.waits.inbox import Inboxes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MOST_FILLED = 10_000
 
 
 class ScheduleCalls:
-    """Schedules: runs of a flow, started by the clock. Workers that have the flow start them and drive them."""
+    """Runs of a flow, started by the clock: workers that have the flow start them and drive them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -78,7 +78,7 @@ class ScheduleCalls:
         """
         act = act_of(by, comment)
         name = flow if isinstance(flow, str) else flow.name
-        given = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
+        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
         given |= {"overlap": overlap, "catch_up": catch_up, "jitter": jitter, "tags": tags}
 
         async def create() -> RunRow:
@@ -114,7 +114,7 @@ class ScheduleCalls:
     async def list(
         self, flow: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> Sequence[ScheduleInfo]:
-        """List schedules, the newest first; of one flow, or of all. `before` is the last of the page before."""
+        """List schedules, the newest first; of one flow, or of all. `before` is the last one seen."""
         check_limit(limit)
         query = query_of("status != cancelled", (SCHEDULE_OF,), (), self._services.time.now())
         flow_id = None if flow is None else scheduling(flow)
@@ -193,7 +193,7 @@ class ScheduleCalls:
         Times count from then on. What was asked of it before is done first.
         """
         state = await self._state(await self._row(schedule_id))
-        given = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
+        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
         given |= {"overlap": overlap, "catch_up": catch_up, "jitter": jitter, "tags": tags}
         given |= {"priority": priority, "group": group}
         said = {name: value for name, value in given.items() if value is not None}
@@ -228,7 +228,8 @@ class ScheduleCalls:
         if not first < last <= now:
             raise BadRequest(
                 f"{spelled(first)} to {spelled(last)} is no time gone by.",
-                fix="Give `since` before `until`, up to now.",
+                
+                fix="Give `since` before `until`, up to now.",,
             )
         for name, value, most in (("at_most", at_most, MOST_FILLED), ("at_once", at_once, MOST_PENDING)):
             if type(value) is not int or not 1 <= value <= most:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
-    from everstep.runtime.schedules.flow import schedule_flow
+    from everstep.runtime.operations.schedules.flow import schedule_flow
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
@@ -57,7 +57,7 @@ else:
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
-    schedule_flow = on_demand("everstep.runtime.schedules.flow:schedule_flow")
+    schedule_flow = on_demand("everstep.runtime.operations.schedules.flow:schedule_flow")
     unpaused = on_demand("everstep.runtime.workers.paused_lanes:unpaused")
     with_paused = on_demand("everstep.runtime.workers.paused_lanes:with_paused")
 

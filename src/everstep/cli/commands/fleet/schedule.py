@@ -92,7 +92,7 @@ def create(
     **given: Any,
 ) -> None:
     """Make a schedule of a flow, by its name. The same again changes nothing."""
-    with open_host(store) as host:
+    with open_host(store, create=True) as host:
         _write_one(host.schedules.create(flow, schedule_id, **_said(inputs, tags, given), **who()), as_json)
 
 

@@ -1,4 +1,4 @@
-"""Schedules: runs that are started by the clock, each once, whatever dies and whoever drives."""
+"""Schedules: runs that are started by the clock, each once, whatever dies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from everstep import Flow, Host, Status, node, wait
 from everstep.errors import BadRequest, InputError, InputsDiffer, RunNotFound
 from everstep.registry import open_store
-from everstep.runtime.schedules.deciding import run_for
-from everstep.runtime.schedules.flow import schedule_flow
+from everstep.runtime.operations.schedules.deciding import run_for
+from everstep.runtime.operations.schedules.flow import schedule_flow
 from everstep.runtime.workers.built_in import schedules_of
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing

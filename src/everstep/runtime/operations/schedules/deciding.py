@@ -8,8 +8,8 @@ import msgspec
 
 from everstep.engine.keys import child_id
 from everstep.model.durations import span_of
-from everstep.runtime.schedules.calendar import Calendar
-from everstep.runtime.schedules.spec import ScheduleSpec
+from everstep.runtime.operations.schedules.calendar import Calendar
+from everstep.runtime.operations.schedules.spec import ScheduleSpec
 
 AT_ONCE = 50
 """So many times are started in one go; a signal that stops it is heard in between."""

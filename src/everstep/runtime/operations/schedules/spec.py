@@ -13,9 +13,9 @@ import msgspec
 from everstep.errors import BadRequest
 from everstep.graph.labels import tags_of
 from everstep.model.durations import span_of, spell
-from everstep.model.shapes import PRIORITIES
+from everstep.model.shapes import PRIORITIES, understood
 from everstep.runtime.inputs import check_name
-from everstep.runtime.schedules.calendar import Calendar, Cron, Every
+from everstep.runtime.operations.schedules.calendar import Calendar, Cron, Every
 
 SCHEDULE_TAG = "schedule"
 """The tag of runs that a schedule has started, with the schedule's id."""
@@ -82,7 +82,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def spec_of(told: Mapping[str, Any]) -> ScheduleSpec:
     """Read what `told` returned."""
-    plain = msgspec.convert({**told, "inputs": {}}, ScheduleSpec)
+    plain = msgspec.convert({**told, "inputs": {}}, understood(ScheduleSpec))
     return msgspec.structs.replace(plain, inputs=told["inputs"])  # as they are: times, classes
 
 
@@ -107,18 +107,19 @@ def checked(flow: str, given: Mapping[str, Any]) -> ScheduleSpec:
     inputs = said.pop("inputs", {})
     if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
         raise BadRequest(f"inputs are {inputs!r:.60}.", fix='Give names and values: {"region": "eu"}.')
-    if (name := said.get("time_input")) is not None and (not isinstance(name, str) or name in inputs):
-        raise BadRequest(f"time_input is {name!r:.60}.", fix="Name an input that is not given otherwise.")
+    if (taken := said.get("time_input")) is not None and (not isinstance(taken, str) or taken in inputs):
+        raise BadRequest(f"time_input is {taken!r:.60}.", fix="Name an input that is not given otherwise.")
     said["tags"] = {tag.name: tag.value for tag in tags_of(said.get("tags"))}
     if type(said.get("priority", 0)) is not int or said.get("priority", 0) not in PRIORITIES:
         raise BadRequest(f"priority is {said['priority']!r:.40}.", fix="Give a whole number; 0 is usual.")
     if "group" in said:
         check_name("group", said["group"])
     try:
-        spec = msgspec.convert({**said, "flow": flow}, ScheduleSpec)
+        spec = msgspec.convert({**said, "flow": flow}, understood(ScheduleSpec))
     except msgspec.ValidationError as error:
         raise BadRequest(
-            f"the schedule cannot be read: {error}.", fix="See docs/how-to/schedule-runs.md."
+            f"the schedule cannot be read: {error}.",
+            fix="Give text for names and expressions, spans as in '15m'.",
         ) from None
     spec = msgspec.structs.replace(spec, inputs=dict(inputs))
     spec.calendar(datetime.min)  # which raises for what cannot be read

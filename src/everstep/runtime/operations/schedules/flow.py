@@ -1,7 +1,7 @@
 """The flow whose runs are schedules: it rests until a time is due or a signal comes, and starts runs.
 
-What is due is recorded before anything is started, and the id of a run follows from its scheduled time. So who
-takes over starts the same runs, and each once.
+What is due is recorded before anything is started, and the id of a run follows from its scheduled time. So
+who takes over starts the same runs, and each once.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from everstep.graph.author.wait_options import Wait
 from everstep.graph.author.wiring import chain
 from everstep.model.commits import OnParentCancel, scheduling
 from everstep.model.enums import Status
+from everstep.model.shapes import understood
 from everstep.model.waits import SIGNAL_KIND
 from everstep.runtime.drive.children.admitting import admit
 from everstep.runtime.drive.children.orders import ChildOrder
 from everstep.runtime.operations.bulk.flow import PATIENCE, STEPS, again_if_store_is_away
-from everstep.runtime.runs import Runs
-from everstep.runtime.schedules.deciding import AT_ONCE, due, pause_after, run_asked_for, run_for
-from everstep.runtime.schedules.spec import (
+from everstep.runtime.operations.schedules.deciding import AT_ONCE, due, pause_after, run_asked_for, run_for
+from everstep.runtime.operations.schedules.spec import (
     BACKFILL_TAG,
     SCHEDULE_TAG,
     Overlap,
     checked,
     spec_of,
 )
-from everstep.runtime.schedules.state import Backfill, State, state_of
+from everstep.runtime.operations.schedules.state import Backfill, State, state_of
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 SIGNAL = "schedule"
@@ -100,7 +101,7 @@ def _take(state: State, said: Mapping[str, Any], now: datetime) -> str | None:
         case "run":
             return str(said["key"])
         case "backfill":
-            state.backfill = msgspec.convert(said["backfill"], Backfill)
+            state.backfill = msgspec.convert(said["backfill"], understood(Backfill))
             state.poll = 0.0
         case "stop_backfill":
             state.backfill = None
@@ -192,9 +193,7 @@ class _Starts:
     async def _fill(self, fill: Backfill) -> None:
         """Start runs of times gone by, the oldest first, as many as there may be at once."""
         fill.running = await self._under_way(fill.running)
-        calendar, begun = self._spec.calendar(fill.after), 0
-        if self._spec.every is not None:
-            calendar = self._spec.calendar(self._state.created)
+        calendar, begun = self._spec.calendar(self._state.created), 0
         while fill.left > 0 and len(fill.running) < fill.at_once and begun < AT_ONCE:
             at = calendar.after(fill.after)
             if at is None or at > fill.until:

@@ -44,14 +44,12 @@ class Calendar(Protocol):
 
 
 class Every:
-    """A time at its start, and then one after each span."""
+    """A time after each span, counted from a moment on and back."""
 
     def __init__(self, span: timedelta, start: datetime) -> None:
         self._span, self._start = span, start
 
     def after(self, moment: datetime) -> datetime | None:
-        if moment < self._start:
-            return self._start
         passed = (moment - self._start) // self._span
         try:
             return self._start + (passed + 1) * self._span

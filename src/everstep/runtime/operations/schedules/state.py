@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from everstep.model.shapes import understood
+
 
 class Backfill(msgspec.Struct, kw_only=True):
     """Times gone by that are run after all."""
@@ -54,4 +56,6 @@ class State(msgspec.Struct, kw_only=True):
 
 def state_of(told: Mapping[str, Any]) -> State:
     """Read what `told` returned."""
-    return msgspec.structs.replace(msgspec.convert({**told, "spec": {}}, State), spec=told["spec"])
+    return msgspec.structs.replace(
+        msgspec.convert({**told, "spec": {}}, understood(State)), spec=told["spec"]
+    )
