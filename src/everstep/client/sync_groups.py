@@ -609,7 +609,7 @@ class SyncFleetCalls:
 
 
 class SyncScheduleCalls:
-    """Schedules: runs of a flow, started by the clock. Workers that have the flow start them and drive them."""
+    """Runs of a flow, started by the clock: workers that have the flow start them and drive them."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
@@ -663,7 +663,7 @@ class SyncScheduleCalls:
     def list(
         self, flow: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> Sequence[ScheduleInfo]:
-        """List schedules, the newest first; of one flow, or of all. `before` is the last of the page before."""
+        """List schedules, the newest first; of one flow, or of all. `before` is the last one seen."""
         return self._lanes.call(lambda host: host.schedules.list(flow, limit=limit, before=before))
 
     def get(self, schedule_id: str) -> ScheduleInfo:

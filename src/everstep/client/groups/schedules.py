@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from everstep.client.parts import Parts, check_limit
 from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
+from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunState
 from everstep.engine.query.text import query_of
 from everstep.errors import BadRequest, RunErased, RunNotFound
@@ -23,12 +23,12 @@ from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.after_run import retaining_store
 from everstep.runtime.inputs import Given
 from everstep.runtime.operations.find import find
-from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.operations.schedules.calendar import times
 from everstep.runtime.operations.schedules.deciding import run_asked_for, spelled
 from everstep.runtime.operations.schedules.flow import MOST_PENDING, SIGNAL, schedule_flow
 from everstep.runtime.operations.schedules.spec import ScheduleSpec, checked, spec_of
 from everstep.runtime.operations.schedules.state import Backfill, State, state_of
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.waits.inbox import Inboxes
 
 if TYPE_CHECKING:
@@ -78,8 +78,14 @@ class ScheduleCalls:
         """
         act = act_of(by, comment)
         name = flow if isinstance(flow, str) else flow.name
-        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
-        given |= {"overlap": overlap, "catch_up": catch_up, "jitter": jitter, "tags": tags}
+        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs}
+        given |= {
+            "time_input": time_input,
+            "overlap": overlap,
+            "catch_up": catch_up,
+            "jitter": jitter,
+            "tags": tags,
+        }
 
         async def create() -> RunRow:
             spec = checked(name, {**given, "priority": priority, "group": group})
@@ -193,8 +199,14 @@ class ScheduleCalls:
         Times count from then on. What was asked of it before is done first.
         """
         state = await self._state(await self._row(schedule_id))
-        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs, "time_input": time_input}
-        given |= {"overlap": overlap, "catch_up": catch_up, "jitter": jitter, "tags": tags}
+        given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs}
+        given |= {
+            "time_input": time_input,
+            "overlap": overlap,
+            "catch_up": catch_up,
+            "jitter": jitter,
+            "tags": tags,
+        }
         given |= {"priority": priority, "group": group}
         said = {name: value for name, value in given.items() if value is not None}
         before = dict(state.spec)
@@ -228,8 +240,7 @@ class ScheduleCalls:
         if not first < last <= now:
             raise BadRequest(
                 f"{spelled(first)} to {spelled(last)} is no time gone by.",
-                
-                fix="Give `since` before `until`, up to now.",,
+                fix="Give `since` before `until`, up to now.",
             )
         for name, value, most in (("at_most", at_most, MOST_FILLED), ("at_once", at_once, MOST_PENDING)):
             if type(value) is not int or not 1 <= value <= most:
