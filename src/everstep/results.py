@@ -21,6 +21,7 @@ from everstep.client.looking.comparison import (
 from everstep.client.looking.cuts import CutChild, ValueCut
 from everstep.client.looking.drawing import FlowDrawing, RunDrawing
 from everstep.client.looking.edges import LoopRounds, RunEdges, TakenEdge
+from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
 from everstep.client.looking.shown_values import RawValue, RunValues
 from everstep.client.looking.store_info import FlowRules, StoreInfo
 from everstep.client.looking.timeline import (
@@ -144,6 +145,7 @@ __all__ = [
     "AuditInfo",
     "AuditOutcome",
     "Awaited",
+    "BackfillInfo",
     "BreakerAt",
     "BreakerInfo",
     "BreakerState",
@@ -263,6 +265,7 @@ __all__ = [
     "RunState",
     "RunSummary",
     "RunValues",
+    "ScheduleInfo",
     "ScopeState",
     "Segment",
     "SentSignal",

@@ -36,6 +36,7 @@ COMMANDS = {
     "count": Lazy("commands.runs.tag", "count", "Count runs by status, flow, tag or another field."),
     "durations": Lazy("commands.fleet.durations", "durations", "Say how long runs and their nodes take."),
     "bulk": Lazy("commands.fleet.bulk", "bulk", "Do something to all runs that a query asks for."),
+    "schedule": Lazy("commands.fleet.schedule", "schedule", "Start runs again and again by the clock."),
     "tag": Lazy("commands.runs.tag", "tag", "Tag a run, so that it is found by that."),
     "waits": Lazy("commands.waits.waits", "waits", "List what runs wait for, the oldest first."),
     "answer": Lazy("commands.waits.answer", "answer", "Answer what a run waits for."),

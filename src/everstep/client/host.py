@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from everstep.client.groups.debug import DebugCalls
     from everstep.client.groups.fleet import FleetCalls
     from everstep.client.groups.retention import RetentionCalls
+    from everstep.client.groups.schedules import ScheduleCalls
     from everstep.client.groups.storage import StorageCalls
     from everstep.client.groups.transfer import TransferCalls
     from everstep.client.groups.versions import VersionCalls
@@ -155,6 +156,8 @@ class AsyncHost:
     """Waits that are settled otherwise than by an answer, and their tokens."""
     fleet: CallGroup[FleetCalls] = CallGroup("everstep.client.groups.fleet", "FleetCalls")
     """Workers, what they share, and runs for them to drive."""
+    schedules: CallGroup[ScheduleCalls] = CallGroup("everstep.client.groups.schedules", "ScheduleCalls")
+    """Runs that are started again and again by the clock."""
     retention: CallGroup[RetentionCalls] = CallGroup("everstep.client.groups.retention", "RetentionCalls")
     """How long runs are kept: clean-up, pins, erasing."""
     transfer: CallGroup[TransferCalls] = CallGroup("everstep.client.groups.transfer", "TransferCalls")

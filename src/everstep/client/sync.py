@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         SyncDebugCalls,
         SyncFleetCalls,
         SyncRetentionCalls,
+        SyncScheduleCalls,
         SyncStorageCalls,
         SyncTransferCalls,
         SyncVersionCalls,
@@ -172,6 +173,11 @@ class Host:
     def fleet(self) -> SyncFleetCalls:
         """Workers, what they share, and runs for them to drive."""
         return sync_groups.SyncFleetCalls(self._lanes)
+
+    @property
+    def schedules(self) -> SyncScheduleCalls:
+        """Runs that are started again and again by the clock."""
+        return sync_groups.SyncScheduleCalls(self._lanes)
 
     @property
     def retention(self) -> SyncRetentionCalls:

@@ -26,15 +26,27 @@ BULK_FLOW = "everstep.bulk"
 ASK_FLOW = "everstep.ask."
 """What the names of flows begin with whose runs ask workers that have one flow."""
 
+SCHEDULE_FLOW = "everstep.schedule."
+"""What the names of flows begin with whose runs are schedules of one flow."""
+
 _LONGEST_FLOW = 128
 """Characters that the name of a flow may have."""
 
 
 def asking_about(flow: str) -> str:
     """Return the name of the flow whose runs ask workers that have this one."""
-    if len(ASK_FLOW + flow) > _LONGEST_FLOW:
+    return _named_for(ASK_FLOW, flow)
+
+
+def scheduling(flow: str) -> str:
+    """Return the name of the flow whose runs are schedules of this one."""
+    return _named_for(SCHEDULE_FLOW, flow)
+
+
+def _named_for(beginning: str, flow: str) -> str:
+    if len(beginning + flow) > _LONGEST_FLOW:
         flow = sha256(flow.encode()).hexdigest()[:32]
-    return ASK_FLOW + flow
+    return beginning + flow
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -38,7 +38,7 @@ from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.workers.backpressure import Pressure, pause
-from everstep.runtime.workers.built_in import BULK, BuiltIn, asking
+from everstep.runtime.workers.built_in import BULK, BuiltIn, asking, schedules_of
 from everstep.runtime.workers.heartbeat import Presence
 from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
+    from everstep.runtime.operations.schedules.flow import schedule_flow
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
@@ -61,6 +62,7 @@ else:
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
+    schedule_flow = on_demand("everstep.runtime.operations.schedules.flow:schedule_flow")
     unpaused = on_demand("everstep.runtime.workers.paused_lanes:unpaused")
     with_paused = on_demand("everstep.runtime.workers.paused_lanes:with_paused")
 
@@ -145,7 +147,8 @@ class Worker:
                 "this store cannot keep two workers apart, so workers do not run on it.",
                 fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
             )
-        self._built_in = {one.key: one for one in (BULK, *map(asking, self._names()))}
+        names = self._names()
+        self._built_in = {one.key: one for one in (BULK, *map(asking, names), *map(schedules_of, names))}
         self._known: dict[FlowKey, Flow | BuiltIn] = {**self._flows, **self._built_in}
         """All that it claims runs of."""
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
@@ -472,9 +475,11 @@ class Worker:
         return flow
 
     def _made(self, built_in: BuiltIn) -> Flow:
-        if not built_in.asks:
+        if not (wanted := built_in.asks or built_in.starts):
             return bulk_flow(self._services, self._runs)
-        having = [flow for flow in self._flows.values() if flow.name == built_in.asks]
+        having = [flow for flow in self._flows.values() if flow.name == wanted]
+        if built_in.starts:
+            return schedule_flow(self._services, self._runs, wanted, having)
         return ask_flow(self._services, self._runs.reader, built_in.asks, having)
 
     def _asks(self, row: RunRow) -> bool:
