@@ -196,6 +196,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Its runs say which node of another run started them, and are found by that run."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
+    has_notices: bool = False
+    """It is a `NoticeStore`: people and systems are told of its runs."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 
@@ -350,10 +352,11 @@ class CheckpointStore(Protocol):
         A client that lost the reply to a claim finds out like this what it got.
         """
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
         """Mark a damaged run, so that workers leave it alone until it is claimed by name.
 
-        False if it was claimed since that epoch, or has ended. A lease of that epoch is given back.
+        False if it was claimed since that epoch, or has ended. A lease of that epoch is given back. Who wants
+        to be told of the `occasion` is: only a store that declares `has_notices` is given one.
         """
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:

@@ -46,6 +46,7 @@ from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
+from everstep.testing.conformance.notices import Notices  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
@@ -94,6 +95,7 @@ class StoreConformance(
     Attributes,
     Searches,
     Heads,
+    Notices,
     Pausing,
     Due,
     Endings,
