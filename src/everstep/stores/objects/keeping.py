@@ -181,7 +181,7 @@ class RunKeeping:
         for run_id in sorted(unfinished)[:limit]:
             self._records.finish(run_id)
             done += 1
-        for prefix in (names.INDEX, names.LIVE, names.WAITING, names.STARTED):
+        for prefix in (names.INDEX, names.LIVE, names.WAITING, names.STARTED, names.NOTICES):
             done += self._sweep(prefix, limit - done)
         return done
 
@@ -212,6 +212,9 @@ class RunKeeping:
         if prefix == names.STARTED:
             standing = self._lines.fresh(names.run_behind(name)).standing
             return standing is not None and started_of(standing) == name
+        if prefix == names.NOTICES:
+            standing = self._lines.fresh(names.run_with_notices(name)).standing
+            return standing is not None and standing.telling == name
         is_live = prefix == names.LIVE
         marker = names.read_live(name) if is_live else names.read_waiting(name)
         standing = self._lines.fresh(marker.run_id).standing

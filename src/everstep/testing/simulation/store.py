@@ -115,6 +115,7 @@ _CAPABILITIES = Capabilities(
     has_events=True,
     audits=True,
     has_labels=True,
+    has_notices=True,
     pauses=True,
     has_children=True,
 )
