@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,10 +16,18 @@ from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
 from everstep.model.waits import SignalRow, WaitChange, WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.columns import read_audit
 from everstep.stores.tables import Converts, Rows, RowTable
+
+if TYPE_CHECKING:
+    from everstep.stores.notice_rows import told_text
+    from everstep.stores.redis.notices import tell_fields
+else:
+    told_text = on_demand("everstep.stores.notice_rows:told_text")
+    tell_fields = on_demand("everstep.stores.redis.notices:tell_fields")
 
 Hash = dict[bytes, bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,7 +92,7 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
     has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
-    has_more = has_more or commit.audit is not None or bool(commit.attributes)
+    has_more = has_more or commit.audit is not None or bool(commit.attributes or commit.tells)
     if has_more or commit.base is None:
         return None
     return (
@@ -146,6 +154,8 @@ def _brings(commit: Commit) -> bytes:
         more["had"] = commit.admission.had
     if commit.attributes:
         more["attributes"] = attribute_fields(commit.attributes)
+    if commit.tells:
+        more["tells"] = tell_fields(commit.tells)
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {
@@ -218,13 +228,14 @@ def _admission(commit: Commit, a: Admission) -> dict[str, Any]:
         "owner": a.owner,
         "ttl": span(a.ttl),
         "process": as_text(process_text(a.process)) if a.process is not None else None,
+        "told": told_text(a.told) if a.told else None,
     }
     return {name: value for name, value in told.items() if value is not None}
 
 
 def run_fields(row: RunRow) -> list[Any]:
     """Return what is kept of a run that is new here, apart from its lease."""
-    return _flat(_RUNS.kept(row))
+    return flat(_RUNS.kept(row))
 
 
 def run_row(run_id: str, row: Hash) -> RunRow:
@@ -267,10 +278,10 @@ def quota_text(quotas: Mapping[str, Quota]) -> bytes:
 
 def wait_fields(wait: WaitRow) -> list[Any]:
     """Return what is kept of a wait besides its run, its id first."""
-    return _flat(_WAITS.kept(wait))
+    return flat(_WAITS.kept(wait))
 
 
-def _flat(fields: Mapping[str, Any]) -> list[Any]:
+def flat(fields: Mapping[str, Any]) -> list[Any]:
     """Return names and values in turn as a script takes them; what is none is left out."""
     return [part for name, value in fields.items() if value is not None for part in (name, value)]
 
@@ -281,7 +292,7 @@ def wait_changes(change: WaitChange) -> list[str | bytes]:
     for column in _WAIT_TABLE.columns:
         value = getattr(change, column.field, msgspec.UNSET)
         if value is not msgspec.UNSET:
-            kept = value if isinstance(value, bytes | None) else _KEEP.get(column.kind, str)(value)
+            kept = value if isinstance(value, bytes | None) else KEEP.get(column.kind, str)(value)
             told += (column.name, marked(kept))
     return told
 
@@ -314,7 +325,7 @@ def signal_row(row: Hash) -> SignalRow:
 
 def signal_fields(signal: SignalRow) -> list[Any]:
     """Return what is kept of a signal."""
-    return _flat(_SIGNALS.kept(signal))
+    return flat(_SIGNALS.kept(signal))
 
 
 def tombstone(run_id: str, row: Hash) -> Tombstone:
@@ -388,9 +399,9 @@ _RUN_NAMES, _WAIT_NAMES, _TOMBSTONE_NAMES, _SIGNAL_NAMES = (
     [name.encode() for name in table.names]
     for table in (_RUN_TABLE, _WAIT_TABLE, _TOMBSTONE_TABLE, _SIGNAL_TABLE)
 )
-_KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
-_READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
-_RUNS = Rows(_RUN_TABLE, keep={**_KEEP, int: _number_above_zero}, read=_READ)
-_WAITS = Rows(_WAIT_TABLE, keep=_KEEP, read=_READ)
-_SIGNALS = Rows(_SIGNAL_TABLE, keep=_KEEP, read=_READ)
-_TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=_KEEP, read=_READ)
+KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
+READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
+_RUNS = Rows(_RUN_TABLE, keep={**KEEP, int: _number_above_zero}, read=READ)
+_WAITS = Rows(_WAIT_TABLE, keep=KEEP, read=READ)
+_SIGNALS = Rows(_SIGNAL_TABLE, keep=KEEP, read=READ)
+_TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=KEEP, read=READ)
