@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from everstep.engine.query.tree import given_of
     from everstep.graph.labels import labels_of
     from everstep.model.address import Part
+    from everstep.model.notices import Telling, tells_of
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
@@ -123,6 +124,7 @@ else:
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
+    tells_of = on_demand("everstep.model.notices:tells_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -180,6 +182,7 @@ class AsyncHost:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -219,6 +222,7 @@ class AsyncHost:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
+            notify=() if notify is None else tells_of(notify, "the host", of_all=True),
             max_mode=Mode.OFF if opened.url == NO_STORE else mode_of(max_durability_mode),
             provides=provides,
             spool=spool if isinstance(spool, Spool) else Spool(spool_folder(opened.url, spool)),

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
     from everstep.model.enums import Status
+    from everstep.model.notices import Telling
     from everstep.model.records import CheckpointRecord
     from everstep.model.retention import Retention
     from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
@@ -103,6 +104,7 @@ class Host:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -130,6 +132,7 @@ class Host:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
+            notify=notify,
             max_durability_mode=max_durability_mode,
             provides=provides,
             spool=spool,

@@ -30,7 +30,9 @@ def told_of(tells: Iterable[Tell], flow: str, tags: Mapping[str, str]) -> Told:
     return {occasion: tuple(aliases) for occasion, aliases in sorted(found.items())}
 
 
-def overdue_notices(tells: Iterable[Tell], flow: str, tags: Mapping[str, str], now: datetime) -> list[NoticeRow]:
+def overdue_notices(
+    tells: Iterable[Tell], flow: str, tags: Mapping[str, str], now: datetime
+) -> list[NoticeRow]:
     """Return the notices that a run brings when it is admitted: each is sent only if it goes on so long."""
     first: dict[str, timedelta] = {}
     for tell in tells:
@@ -54,7 +56,9 @@ def rows_told(told: Mapping[str, Iterable[str]], given: NoticeRow, now: datetime
     if given.notifier:
         return [given]
     aliases = told.get(given.occasion, ())
-    return [_replace(given, notifier=alias, at=given.at or now, due_at=given.due_at or now) for alias in aliases]
+    return [
+        _replace(given, notifier=alias, at=given.at or now, due_at=given.due_at or now) for alias in aliases
+    ]
 
 
 def taken(row: NoticeRow, until: datetime) -> NoticeRow:
@@ -64,7 +68,11 @@ def taken(row: NoticeRow, until: datetime) -> NoticeRow:
 
 def is_same_try(row: NoticeRow, there: NoticeRow | None) -> bool:
     """True if a notice has not been tried, sent or asked for since it was read."""
-    return there is not None and (row.tries, row.round, row.sent_at) == (there.tries, there.round, there.sent_at)
+    return there is not None and (row.tries, row.round, row.sent_at) == (
+        there.tries,
+        there.round,
+        there.sent_at,
+    )
 
 
 def after_sending(row: NoticeRow, now: datetime) -> NoticeRow:

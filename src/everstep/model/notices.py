@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
 from everstep.errors import BadRequest
 from everstep.model.durations import Span, span_of, spell
+
 
 class Occasion(StrEnum):
     """What a notice tells of. Whoever lets another thing happen to a run adds it here, and tells of it."""

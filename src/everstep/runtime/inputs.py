@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
-from everstep.model.commits import NO_LABELS, Labels
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, Told
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
     from everstep.runtime.judges import is_other
+    from everstep.runtime.notices.told import told_at_admission
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
 else:
@@ -41,6 +42,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
+    told_at_admission = on_demand("everstep.runtime.notices.told:told_at_admission")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
 log = logging.getLogger("everstep")
@@ -103,6 +105,10 @@ async def draft_run(
         if draft.spill is not None:
             await write_aside(services, space, draft)
     plan = flow.plan
+    told: Told | None = None
+    tells: Sequence[NoticeRow] = ()
+    if keeps and (flow.notify or services.notify):
+        told, tells = told_at_admission(services, flow, given.labels.tags)
     identity = Identity(
         run_id,
         flow.name,
@@ -113,10 +119,13 @@ async def draft_run(
         traits=given.traits,
         retention=flow.retention,
         tags=given.labels.tags,
+        told=told,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere
     journal.act = given.act
+    if tells:
+        journal.tells = tuple(tells)
     return journal, state, space, drafts
 
 

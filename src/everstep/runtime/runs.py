@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
+    from everstep.runtime.notices.send import send_of
     from everstep.runtime.operations.acting import concerning, riding, written
     from everstep.runtime.operations.pausing import Pauses, run_paused
     from everstep.runtime.outage.outbox import waits_here
@@ -81,6 +82,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
+    send_of = on_demand("everstep.runtime.notices.send:send_of")
     is_other = on_demand("everstep.runtime.judges:is_other")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     RunReader = on_demand("everstep.runtime.reader:RunReader")
@@ -652,6 +654,8 @@ class Runs:
         if self._services.schedulers.has_others:
             await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
+        if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
+            await send_of(self._services, journal.run_id)
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
             outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.model.breakers import Breaker, breakers_of
+    from everstep.model.notices import Telling
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
     read = on_demand("everstep.graph.ir.read:read")
@@ -106,6 +107,7 @@ class Flow:
         pin_version: bool = False,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
+        notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
         plain_attributes: Iterable[str] = (),
     ) -> None:
@@ -134,6 +136,7 @@ class Flow:
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
+            notify=notify,
             inbox=inbox,
             plain_attributes=plain_attributes,
         )
@@ -183,6 +186,8 @@ class Flow:
         self.plain_attributes = said.plain_attributes
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
+        self.notify = said.notify
+        """Who is told of its runs, and of what."""
         self.budgets = said.budgets
         """What its runs may spend, all that is inside them included."""
 

@@ -21,7 +21,9 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.model.breakers import Breaker
+    from everstep.model.notices import Tell, tells_of
 else:
+    tells_of = on_demand("everstep.model.notices:tells_of")
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
@@ -117,6 +119,10 @@ def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     return {name: Reducer(how) for name, how in value.items()}
 
 
+def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
+    return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
+
+
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
     return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
 
@@ -154,6 +160,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     breakers: Annotated[
         Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)
     ] = ()
+    notify: Annotated[tuple["Tell", ...], Spec(_notify, "policies.notify", form=Spelling.TELLS)] = ()
+    """Who is told of its runs, and of what."""
     inbox: Annotated[Mapping[str, Reducer], Spec(_inbox, "policies.inbox", form=Spelling.REDUCERS)] = field(
         default_factory=dict
     )

@@ -45,6 +45,8 @@ class Spelling(StrEnum):
     RETENTION = "retention"
     BUDGETS = "budgets"
     BREAKERS = "breakers"
+    TELLS = "tells"
+    """Who is told of runs, and of what."""
     REDUCERS = "reducers"
     """How values take signals in, by name."""
     NODES = "nodes"

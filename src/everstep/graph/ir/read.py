@@ -21,6 +21,7 @@ from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, edges_of
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
+from everstep.model.notices import Tell
 
 Entry = tuple[str, dict[str, Json]]
 
@@ -55,6 +56,7 @@ FLOW_READERS: Final[Mapping[Spelling, Callable[[Json], Any]]] = {
     Spelling.DURABILITY: durability_from_ir,
     Spelling.RETENTION: retention_from_ir,
     Spelling.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],
+    Spelling.TELLS: lambda ir: [Tell.of_wire(tell) for tell in ir],
     Spelling.REDUCERS: lambda ir: {one["value"]: one["how"] for one in ir},
     Spelling.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
 }

@@ -45,12 +45,16 @@ from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
+    from everstep.runtime.notices.send import send_due
+    from everstep.runtime.notices.told import set_aside
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
+    send_due = on_demand("everstep.runtime.notices.send:send_due")
+    set_aside = on_demand("everstep.runtime.notices.told:set_aside")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
@@ -528,7 +532,7 @@ class Worker:
     async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
         """Mark a damaged run, so that no worker takes it up again before a person has looked at it."""
         try:
-            await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
+            await set_aside(self._services, run_id, epoch, error.message)
             log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
         except StoreError:
             self._leave_alone(run_id, error)
@@ -608,13 +612,15 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits of these flows whose opener died before it could."""
+        """Tell of waits of these flows whose opener died before it could, and of what notices there are."""
         services = self._services
         try:
             for name in self._names():
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
+            if services.notifiers.aliases and services.store.capabilities.has_notices:
+                await send_due(services)
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
 

@@ -154,7 +154,7 @@ class Draft:
     # -- records ----------------------------------------------------------------
 
     def put(self, commit: Commit, *, is_told: bool = False, told: Told | None = None) -> Verdict:
-        """Judge one commit, and take it in if it is accepted. Of a fork it is said who is told of its parent."""
+        """Judge one commit, and take it in if it is accepted; `told` is who is told of a fork's parent."""
         if commit.admission is None and not self.exists:
             return Verdict.UNKNOWN_RUN
         refused = self._judge(commit, is_told) if commit.admission is None else self.judge_admission(commit)
@@ -442,9 +442,7 @@ class Draft:
         if rows:
             self.set(what="notices", notices=(*standing.notices, *rows), noticed=number)
 
-    def take_notices(
-        self, notifiers: Collection[str], until: timedelta, most: int
-    ) -> list[NoticeRow]:
+    def take_notices(self, notifiers: Collection[str], until: timedelta, most: int) -> list[NoticeRow]:
         """Take notices that are due, the longest first."""
         rows = self.standing.notices if self.exists else ()
         due = [row for row in rows if is_due_notice(row, notifiers, self.now)]

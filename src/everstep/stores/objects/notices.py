@@ -1,5 +1,6 @@
-"""Notices of runs in a bucket: each run has its own, and a name leads to it while some were not sent. Apart, as
-most runs have none.
+"""Notices of runs in a bucket: each run has its own, and a name leads to it while some were not sent.
+
+Apart, as most runs have none.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ class PostgresNotices:
         at = EPOCH if now is None else to_time(now) or EPOCH
         for given in tells:
             for row in rows_told(told, given, at):
-                row = msgspec.structs.replace(row, sequence=newest or 0, at=None if row.at == EPOCH else row.at)
+                row = msgspec.structs.replace(
+                    row, sequence=newest or 0, at=None if row.at == EPOCH else row.at
+                )
                 db.execute(self._sql["add_notice"], (key, _said(self._rows.kept(row))))
 
     def list(self, db: Connection, wanted: NoticeFilter) -> list[NoticeRow]:

@@ -53,6 +53,9 @@ class SqliteNotices:
 
     def tell(self, key: int, tells: Iterable[NoticeRow], now: datetime) -> None:
         """Write the notices that an act on a run means; the caller has begun a transaction."""
+        tells = tuple(tells)
+        if not self._side.are_there() and not any(row.notifier for row in tells):
+            return  # nobody ever wanted to be told of anything
         self._side.need()
         text, newest = rows(self._db, self._sql["told"], (key,))[0]
         told = read_told(text)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from everstep.engine.notices import after_failure, after_sending, asked_again, is_same_try
@@ -159,9 +158,7 @@ class Notices(Suite):
 
     # -- sending ----------------------------------------------------------------------------------------
 
-    def test_who_takes_a_notice_has_it_until_the_hold_is_over(
-        self, telling: Client, another: Client
-    ) -> None:
+    def test_who_takes_a_notice_has_it_until_the_hold_is_over(self, telling: Client, another: Client) -> None:
         client = telling
         failed(client, "run")
         [mine] = take(client, ["ops"])
