@@ -40,6 +40,7 @@ from everstep.client.looking.visits import (
     VisitUnit,
     VisitWrite,
 )
+from everstep.client.notices import NoticeInfo
 from everstep.client.projection import (
     ItemsInfo,
     NodeInfo,
@@ -77,6 +78,7 @@ from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode
 from everstep.model.acts import Act, AuditOutcome, Known
 from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
+from everstep.model.commits import NoticeState
 from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Driven, Process, Taken, WorkerRow
@@ -112,6 +114,7 @@ from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.notices.send import SentNotices
 from everstep.runtime.operations.after_restore import AfterRestore
 from everstep.runtime.operations.asking.answers import FlowFinding, FlowFindings, FlowReport, FlowSegment
 from everstep.runtime.operations.bulk.flow import BulkProgress
@@ -228,6 +231,8 @@ __all__ = [
     "NodeDurations",
     "NodeInfo",
     "NodeState",
+    "NoticeInfo",
+    "NoticeState",
     "OpenedState",
     "Pair",
     "Part",
@@ -262,6 +267,7 @@ __all__ = [
     "RunValues",
     "ScopeState",
     "Segment",
+    "SentNotices",
     "SentSignal",
     "SerializedState",
     "SettledBy",

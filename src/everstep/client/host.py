@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
     from everstep.client.groups.debug import DebugCalls
     from everstep.client.groups.fleet import FleetCalls
+    from everstep.client.groups.notices import NoticeCalls
     from everstep.client.groups.retention import RetentionCalls
     from everstep.client.groups.storage import StorageCalls
     from everstep.client.groups.transfer import TransferCalls
@@ -155,6 +156,8 @@ class AsyncHost:
     """Runs of a flow that has changed since they began."""
     waiting: CallGroup[WaitingCalls] = CallGroup("everstep.client.groups.waiting", "WaitingCalls")
     """Waits that are settled otherwise than by an answer, and their tokens."""
+    notices: CallGroup[NoticeCalls] = CallGroup("everstep.client.groups.notices", "NoticeCalls")
+    """What people and systems are told of runs, and whether it was sent."""
     fleet: CallGroup[FleetCalls] = CallGroup("everstep.client.groups.fleet", "FleetCalls")
     """Workers, what they share, and runs for them to drive."""
     retention: CallGroup[RetentionCalls] = CallGroup("everstep.client.groups.retention", "RetentionCalls")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from everstep.client.sync_groups import (
         SyncDebugCalls,
         SyncFleetCalls,
+        SyncNoticeCalls,
         SyncRetentionCalls,
         SyncStorageCalls,
         SyncTransferCalls,
@@ -170,6 +171,11 @@ class Host:
     def waiting(self) -> SyncWaitingCalls:
         """Waits that are settled otherwise than by an answer, and their tokens."""
         return sync_groups.SyncWaitingCalls(self._lanes)
+
+    @property
+    def notices(self) -> SyncNoticeCalls:
+        """What people and systems are told of runs, and whether it was sent."""
+        return sync_groups.SyncNoticeCalls(self._lanes)
 
     @property
     def fleet(self) -> SyncFleetCalls:

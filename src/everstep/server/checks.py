@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from everstep.client.audit import AuditQuery
+from everstep.client.notices import NoticesQuery
 from everstep.client.queries import RUN_ID as RUN_ID
 from everstep.client.queries import CountQuery, DurationsQuery, RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
@@ -46,6 +47,8 @@ RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
 AUDIT = queries_of(AuditQuery, MOST)
 """What `GET /audit` may be asked."""
+NOTICES = queries_of(NoticesQuery, MOST)
+"""What `GET /notices` may be asked."""
 COUNT = queries_of(CountQuery, MOST)
 """What `GET /counts` may be asked."""
 DURATIONS = queries_of(DurationsQuery, MOST)

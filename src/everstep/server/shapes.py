@@ -15,6 +15,7 @@ from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.looking.drawing import FlowDrawing
+from everstep.client.notices import NoticeInfo
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
 from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
 from everstep.graph.labels import LABEL_NAME
@@ -137,6 +138,20 @@ class AuditLog(Struct, frozen=True, kw_only=True):
     audit: list[AuditInfo]
     next: Count | None
     """The number of the last act, to go on from with `after`."""
+
+
+class NoticeList(Struct, frozen=True, kw_only=True):
+    """A page of notices."""
+
+    notices: list[NoticeInfo]
+    next: Count | None
+    """The number of the last notice, to go on from with `before`."""
+
+
+class NoticesAgain(Struct, frozen=True, kw_only=True):
+    """How many dead letters are to be sent once more."""
+
+    again: Count
 
 
 class Waits(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ AT_ONCE: Final = 16
 """How many are taken together: each is sent right after it was taken."""
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentNotices(msgspec.Struct, frozen=True):
     """What became of notices that were due."""
 
     sent: int = 0
@@ -36,14 +36,16 @@ class Sent(msgspec.Struct, frozen=True):
     """Those of which nobody is to be told any more: the wait was answered, or the run has ended in time."""
 
 
-async def send_due(services: Services, run_id: str | None = None) -> Sent:
+async def send_due(services: Services, run_id: str | None = None) -> SentNotices:
     """Send what is due and for one of this host's notifiers, of a run or of all. Raises `StoreError`."""
     store, aliases = notice_store(services), services.notifiers.aliases
-    found = Sent()
+    found = SentNotices()
     while aliases:
         rows = await store.take_notices(aliases, hold=HOLD, limit=AT_ONCE, run_id=run_id)
         outcomes = await asyncio.gather(*(_send(services, store, row) for row in rows))
-        found = Sent(*(had + outcomes.count(k) for k, had in enumerate(msgspec.structs.astuple(found))))
+        found = SentNotices(
+            *(had + outcomes.count(k) for k, had in enumerate(msgspec.structs.astuple(found)))
+        )
         if len(rows) < AT_ONCE:
             break
     return found
