@@ -5,18 +5,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from everstep.model.notices import Occasion, Tell
+from everstep.graph.tells import Occasion, Tell
 from everstep.ports.durability import Notice, Notifier
 from everstep.runtime.waits.notifiers import console
 from everstep.runtime.waits.webhooks import Webhook, verify
 
 if TYPE_CHECKING:
-    from everstep.runtime.notices.chat import Chat
-    from everstep.runtime.notices.mail import Mail
+    from everstep.runtime.waits.notices.chat import Chat
+    from everstep.runtime.waits.notices.mail import Mail
 
 __all__ = ["Chat", "Mail", "Notice", "Notifier", "Occasion", "Tell", "Webhook", "console", "verify"]
 
-_HOMES = {"Chat": "everstep.runtime.notices.chat", "Mail": "everstep.runtime.notices.mail"}
+_HOMES = {"Chat": "everstep.runtime.waits.notices.chat", "Mail": "everstep.runtime.waits.notices.mail"}
 """What is loaded when it is first used: who sends no mail need not load how that is done."""
 
 

@@ -40,7 +40,6 @@ from everstep.client.looking.visits import (
     VisitUnit,
     VisitWrite,
 )
-from everstep.client.notices import NoticeInfo
 from everstep.client.projection import (
     ItemsInfo,
     NodeInfo,
@@ -55,6 +54,7 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
+    NoticeInfo,
     PauseInfo,
     PublishedEvent,
     RunInfo,
@@ -114,7 +114,6 @@ from everstep.runtime.bundles.import_run import Imported
 from everstep.runtime.events import Event
 from everstep.runtime.integrity.doctor import Diagnosis
 from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
-from everstep.runtime.notices.send import SentNotices
 from everstep.runtime.operations.after_restore import AfterRestore
 from everstep.runtime.operations.asking.answers import FlowFinding, FlowFindings, FlowReport, FlowSegment
 from everstep.runtime.operations.bulk.flow import BulkProgress
@@ -136,6 +135,7 @@ from everstep.runtime.travel.bisect import Divergence, Visited
 from everstep.runtime.travel.explain import Awaited, Explanation, Planned, Recorded
 from everstep.runtime.travel.fork import AgainNode, ForkPreview
 from everstep.runtime.travel.replay import Replay
+from everstep.runtime.waits.notices.send import SentNotices
 from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {
         "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
-        "engine.query.labels",
+        *("engine.query.labels", "engine.notices.rows"),
         *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "on_demand", "ports", "stores", "compat"},
@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
-    "notify": {"ports", "runtime"},
+    "notify": {"graph", "ports", "runtime"},
     "migrate": {"graph", "ports", "registry"},  # a flow's runs, and the tables that keep them
     "checkpoints": {"client"},
     # It says where a line comes from, as a drive notes it, and cuts out what logs of steps do.
@@ -158,14 +158,16 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive guards live metrics operations outage waits workers integrity tracing travel",
+    "runtime": "drive guards live metrics operations outage waits waits.notices workers integrity tracing "
+    "travel",
     "runtime.drive": "guards live metrics operations outage drive.units tracing waits workers",
     "runtime.drive.units": "outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",
-    "runtime.waits": "drive guards metrics operations outage workers",
-    "runtime.workers": "operations.asking operations.bulk outage waits",
+    "runtime.waits": "drive guards metrics operations outage waits.notices workers",
+    "runtime.waits.notices": "drive",
+    "runtime.workers": "operations.asking operations.bulk outage waits waits.notices",
     "runtime.bundles": "operations outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
     "runtime.metrics": "operations workers",

@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from everstep.engine.query.text import query_of
     from everstep.engine.query.tree import given_of
     from everstep.graph.labels import labels_of
+    from everstep.graph.tells import Telling, tells_of
     from everstep.model.address import Part
-    from everstep.model.notices import Telling, tells_of
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
@@ -125,7 +125,7 @@ else:
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
-    tells_of = on_demand("everstep.model.notices:tells_of")
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -225,7 +225,6 @@ class AsyncHost:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
-            notify=() if notify is None else tells_of(notify, "the host", of_all=True),
             max_mode=Mode.OFF if opened.url == NO_STORE else mode_of(max_durability_mode),
             provides=provides,
             spool=spool if isinstance(spool, Spool) else Spool(spool_folder(opened.url, spool)),
@@ -235,6 +234,8 @@ class AsyncHost:
             codecs=codecs_of(encrypt, compress, codecs),
             meter=Meter(system) if metrics else None,
         )
+        if notify is not None:
+            self._services.notify = tells_of(notify, "the host", of_all=True)
         if tracing is not None or "EVERSTEP_TRACING" in self._environ:
             self._services.tracing = tracer_of(tracing, self._environ)
         self._runs = Runs(self._services, LeaseKeeper(opened.store, self._services.blocking, system))

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
+    from everstep.graph.tells import Telling
     from everstep.model.commits import AttributeValue
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
     from everstep.model.enums import Status
-    from everstep.model.notices import Telling
     from everstep.model.records import CheckpointRecord
     from everstep.model.retention import Retention
     from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler

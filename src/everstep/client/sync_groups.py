@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from everstep.client.looking.store_info import StoreInfo
     from everstep.client.looking.timeline import Timeline
     from everstep.client.looking.visits import StepVisit
-    from everstep.client.notices import NoticeInfo, State
     from everstep.client.projection import RunNodes, StepPage
-    from everstep.client.queries import BulkOptions
-    from everstep.client.views import PauseInfo, RunInfo, WaitInfo, WorkerInfo
+    from everstep.client.queries import BulkOptions, NoticeStates
+    from everstep.client.views import NoticeInfo, PauseInfo, RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
     from everstep.model.commits import AttributeValue
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from everstep.runtime.bundles.import_run import Imported
     from everstep.runtime.integrity.doctor import Diagnosis
     from everstep.runtime.integrity.findings import Verified
-    from everstep.runtime.notices.send import SentNotices
     from everstep.runtime.operations.after_restore import AfterRestore
     from everstep.runtime.operations.asking.answers import FlowFindings, FlowReport
     from everstep.runtime.operations.bulk.flow import BulkProgress
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.explain import Explanation
     from everstep.runtime.travel.fork import ForkPreview
     from everstep.runtime.travel.replay import Replay
+    from everstep.runtime.waits.notices.send import SentNotices
 
 
 class SyncDebugCalls:
@@ -364,7 +363,7 @@ class SyncNoticeCalls:
     def find(
         self,
         *,
-        state: State | None = None,
+        state: NoticeStates | None = None,
         run_id: str | None = None,
         limit: int = 100,
         before: int | None = None,
@@ -378,7 +377,7 @@ class SyncNoticeCalls:
         )
 
     def again(self, notice_id: str, *, by: str | None = None, comment: str | None = None) -> NoticeInfo:
-        """Have a notice sent once more, with the same id, whatever became of it: as soon as somebody looks.
+        """Have a notice sent once more, with the same id, whatever became of it: as soon as one looks.
 
         Who looks is `send`, and each worker that has its notifier.
         """

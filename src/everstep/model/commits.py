@@ -114,7 +114,7 @@ class NoticeState(StrEnum):
     """It is to be sent, now or later."""
     SENT = "sent"
     DEAD = "dead"
-    """It could not be sent, and is tried no more unless somebody asks for it."""
+    """It could not be sent, and is tried no more unless that is asked for."""
 
 
 class NoticeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,6 +143,10 @@ class NoticeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often it was sent, if that may be more than once."""
     error: str = ""
     """Why the last try failed, without anything secret."""
+
+    def changed(self, **changes: Any) -> NoticeRow:
+        """Return the notice with other values in some fields."""
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def notice_id(self) -> str:
@@ -250,9 +254,9 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
-        has_rows = has_rows or self.tells
-        return self.status is None and self.admission is None and self.audit is None and not has_rows
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
+        brings = has_rows or self.attributes or self.tells
+        return self.status is None and self.admission is None and self.audit is None and not brings
 
 
 class Verdict(StrEnum):

@@ -35,8 +35,8 @@ class NoticeStore(Protocol):
     """A store that keeps notices. Every method is one atomic act, and needs no lease.
 
     Who is told comes with a run's admission (`Admission.told`), and a fork has those of its parent. The put
-    that gives a run another status writes a notice for each who wants to be told of that status, whoever puts
-    it; `Commit.tells` brings others: those without a notifier are for all who want to be told of the
+    that gives a run another status writes a notice for each who wants to be told of that, whichever owner
+    puts it; `Commit.tells` brings others: one without a notifier is for all who want to be told of the
     occasion. `set_aside` takes an occasion likewise. With its run a notice is gone.
     """
 
@@ -48,7 +48,7 @@ class NoticeStore(Protocol):
     ) -> list[NoticeRow]:
         """Take notices that are due, for one of these, and return them with one try more.
 
-        Each is due again after `hold`: who takes it and dies has not lost it, and nobody else sends it
+        Each is due again after `hold`: who takes it and dies has not lost it, and no other sends it
         meanwhile. With `run_id`, only of that run. Due is by the store's clock where it has one.
         """
 

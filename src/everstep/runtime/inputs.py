@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
     from everstep.runtime.judges import is_other
-    from everstep.runtime.notices.told import told_at_admission
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+    from everstep.runtime.waits.notices.told import told_at_admission
 else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
@@ -42,7 +42,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
-    told_at_admission = on_demand("everstep.runtime.notices.told:told_at_admission")
+    told_at_admission = on_demand("everstep.runtime.waits.notices.told:told_at_admission")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
 log = logging.getLogger("everstep")

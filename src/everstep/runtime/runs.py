@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
-    from everstep.runtime.notices.send import send_of
     from everstep.runtime.operations.acting import concerning, riding, written
     from everstep.runtime.operations.pausing import Pauses, run_paused
     from everstep.runtime.outage.outbox import waits_here
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.migrate import migrated
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
+    from everstep.runtime.waits.notices.send import send_of
     from everstep.runtime.workers.claim import give_back
 else:
     newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
@@ -82,7 +82,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
-    send_of = on_demand("everstep.runtime.notices.send:send_of")
+    send_of = on_demand("everstep.runtime.waits.notices.send:send_of")
     is_other = on_demand("everstep.runtime.judges:is_other")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     RunReader = on_demand("everstep.runtime.reader:RunReader")

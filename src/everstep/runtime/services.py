@@ -39,7 +39,7 @@ from everstep.runtime.waits.schedulers import Schedulers
 from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
-    from everstep.model.notices import Tell
+    from everstep.graph.tells import Tell
     from everstep.runtime.live.live_data import LiveData
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.metrics.store_view import Seen, StoreView
@@ -90,6 +90,8 @@ class Services:
     """What makes spans of what is done here, if that was asked for."""
     meter: Meter | None
     """What counts for metrics; none if there are to be none."""
+    notify: tuple[Tell, ...] = ()
+    """Who is told of runs that are admitted here, whatever their flows say."""
     notes_unnamed = False
     """True if the audit log may have rows of acts without a name, as of those over HTTP."""
     looks_first = False
@@ -112,7 +114,6 @@ class Services:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
-        notify: tuple[Tell, ...] = (),
         max_mode: Mode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: Spool,
@@ -147,8 +148,6 @@ class Services:
             _ = self.tokens  # a key that is too short is refused at once
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
         self.notifiers = Notifiers(notifiers or {}, system, meter)
-        self.notify = notify
-        """Who is told of runs that are admitted here, whatever their flows say."""
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""

@@ -10,9 +10,8 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from everstep.client.audit import AuditQuery
-from everstep.client.notices import NoticesQuery
 from everstep.client.queries import RUN_ID as RUN_ID
-from everstep.client.queries import CountQuery, DurationsQuery, RunsQuery
+from everstep.client.queries import CountQuery, DurationsQuery, NoticesQuery, RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.structure import NAME

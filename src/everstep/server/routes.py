@@ -13,9 +13,16 @@ from everstep.client.looking.edges import RunEdges
 from everstep.client.looking.shown_values import RunValues
 from everstep.client.looking.timeline import Timeline
 from everstep.client.looking.visits import StepVisit
-from everstep.client.notices import NoticeInfo
 from everstep.client.projection import StepPage
-from everstep.client.views import PauseInfo, PublishedEvent, RunInfo, SentSignal, SignalInfo, WaitInfo
+from everstep.client.views import (
+    NoticeInfo,
+    PauseInfo,
+    PublishedEvent,
+    RunInfo,
+    SentSignal,
+    SignalInfo,
+    WaitInfo,
+)
 from everstep.results import (
     BulkPreview,
     BulkProgress,

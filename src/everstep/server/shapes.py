@@ -15,9 +15,17 @@ from everstep.client.checkpoint_steps import StepLogInfo
 from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.looking.drawing import FlowDrawing
-from everstep.client.notices import NoticeInfo
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
-from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
+from everstep.client.views import (
+    NoticeInfo,
+    PauseInfo,
+    RunInfo,
+    RunResult,
+    RunState,
+    SignalInfo,
+    WaitInfo,
+    WorkerInfo,
+)
 from everstep.graph.labels import LABEL_NAME
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, UNSEEN, UNSEEN_IN_NAMES
 from everstep.model.enums import Status

@@ -10,6 +10,7 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.commits import NoticeRow, Told
+from everstep.model.shapes import understood
 from everstep.stores.tables import Converts, Rows, RowTable
 
 NOTICES = RowTable(NoticeRow, without=("run_id",))
@@ -28,7 +29,7 @@ def read_told(text: str | bytes | None) -> Told:
     if text is None:
         return {}
     try:
-        return msgspec.json.decode(text, type=Told)
+        return msgspec.json.decode(text, type=understood(Told))
     except (msgspec.DecodeError, TypeError) as error:
         raise StateCorrupted(f"who is told of a run was altered: {error}.") from error
 

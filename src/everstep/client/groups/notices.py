@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from everstep.client.notices import NoticeInfo, State
 from everstep.client.parts import Parts, check_limit, check_number
-from everstep.engine.notices import asked_again
+from everstep.client.queries import NoticeStates
+from everstep.client.views import NoticeInfo
+from everstep.engine.notices.sending import asked_again
 from everstep.errors import BadRequest, NoticeNotFound
+from everstep.graph.tells import read_notice_id
 from everstep.model.acts import Act, act_of
 from everstep.model.commits import NoticeRow, NoticeState
-from everstep.model.notices import read_notice_id
 from everstep.ports.notices import NoticeFilter
-from everstep.runtime.notices.send import SentNotices, send_due
-from everstep.runtime.notices.told import notice_store
 from everstep.runtime.operations.acting import riding, written
+from everstep.runtime.waits.notices.send import SentNotices, send_due
+from everstep.runtime.waits.notices.told import notice_store
 
 _PAGE = 100
 
@@ -27,7 +28,7 @@ class NoticeCalls:
     async def find(
         self,
         *,
-        state: State | None = None,
+        state: NoticeStates | None = None,
         run_id: str | None = None,
         limit: int = 100,
         before: int | None = None,
@@ -47,7 +48,7 @@ class NoticeCalls:
         return [NoticeInfo.of(row) for row in await notice_store(self._services).notices(wanted)]
 
     async def again(self, notice_id: str, *, by: str | None = None, comment: str | None = None) -> NoticeInfo:
-        """Have a notice sent once more, with the same id, whatever became of it: as soon as somebody looks.
+        """Have a notice sent once more, with the same id, whatever became of it: as soon as one looks.
 
         Who looks is `send`, and each worker that has its notifier.
         """

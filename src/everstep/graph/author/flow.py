@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
+    from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
-    from everstep.model.notices import Telling
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
     read = on_demand("everstep.graph.ir.read:read")

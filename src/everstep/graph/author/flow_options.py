@@ -20,10 +20,10 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
+    from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
-    from everstep.model.notices import Tell, tells_of
 else:
-    tells_of = on_demand("everstep.model.notices:tells_of")
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
 
 COUNT: Final = {"type": "integer", "minimum": 1}

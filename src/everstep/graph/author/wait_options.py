@@ -24,7 +24,7 @@ NUMBER: Final = {"type": "integer", "minimum": 1}
 
 
 Escalation = Mapping[Span, str | Sequence[str]] | Sequence[tuple[Span, str | Sequence[str]]]
-"""Who else is told of a wait that nobody answers, each after how long."""
+"""Who else is told of a wait without an answer, each after how long."""
 
 
 def escalations_of(given: Any, what: str) -> tuple[tuple[timedelta, tuple[str, ...]], ...]:

@@ -425,7 +425,7 @@ def _arguments(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_reminders(name: str, arguments: Mapping[str, Any]) -> None:
     if arguments.get("remind") is not None and not arguments.get("notify"):
-        raise BadRequest(f"{name!r} reminds nobody.", fix='Say who is told of it: notify="boss".')
+        raise BadRequest(f"{name!r} has no one to remind.", fix='Say who is told of it: notify="boss".')
     spans = [arguments.get("remind"), *(span for span, _ in arguments.get("escalate") or ())]
     if any(span is not None and span <= timedelta(0) for span in spans):
         raise BadRequest(f"{name!r} reminds or escalates at once.", fix='Give a span such as "1d".')

@@ -19,9 +19,9 @@ from everstep.graph.ir.nodes import Nodes, Surfaces
 from everstep.graph.ir.options import durability_from_ir, retention_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, edges_of
+from everstep.graph.tells import Tell
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
-from everstep.model.notices import Tell
 
 Entry = tuple[str, dict[str, Json]]
 

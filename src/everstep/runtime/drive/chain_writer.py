@@ -674,7 +674,7 @@ class Journal:
     def tell(self, occasion: str) -> None:
         """Let all who want to be told of an occasion hear of it: the notice goes with the next checkpoint.
 
-        This is all that whoever brings about an occasion has to do; `Occasion` has its name.
+        This is all that code which brings about an occasion has to do; `Occasion` has its name.
         """
         if self._services.store.capabilities.has_notices:
             self.tells += (NoticeRow(occasion=str(occasion)),)

@@ -17,10 +17,10 @@ from everstep.ports.system import System
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
-    from everstep.runtime.notices.words import subject
+    from everstep.runtime.waits.notices.words import subject
     from everstep.runtime.waits.tokens import without_tokens
 else:
-    subject = on_demand("everstep.runtime.notices.words:subject")
+    subject = on_demand("everstep.runtime.waits.notices.words:subject")
     without_tokens = on_demand("everstep.runtime.waits.tokens:without_tokens")
 
 

@@ -52,11 +52,11 @@ from everstep.runtime.waits.tokens import hash_of
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
-    from everstep.runtime.notices.told import tell_of_budget, tells_of_wait
+    from everstep.runtime.waits.notices.told import tell_of_budget, tells_of_wait
     from everstep.runtime.waits.voting import starters_of, votes_of, with_voting
 else:
-    tell_of_budget = on_demand("everstep.runtime.notices.told:tell_of_budget")
-    tells_of_wait = on_demand("everstep.runtime.notices.told:tells_of_wait")
+    tell_of_budget = on_demand("everstep.runtime.waits.notices.told:tell_of_budget")
+    tells_of_wait = on_demand("everstep.runtime.waits.notices.told:tells_of_wait")
     starters_of = on_demand("everstep.runtime.waits.voting:starters_of")
     votes_of = on_demand("everstep.runtime.waits.voting:votes_of")
     with_voting = on_demand("everstep.runtime.waits.voting:with_voting")

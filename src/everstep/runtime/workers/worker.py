@@ -45,16 +45,16 @@ from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
-    from everstep.runtime.notices.send import send_due
-    from everstep.runtime.notices.told import set_aside
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
+    from everstep.runtime.waits.notices.send import send_due
+    from everstep.runtime.waits.notices.told import set_aside
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
-    send_due = on_demand("everstep.runtime.notices.send:send_due")
-    set_aside = on_demand("everstep.runtime.notices.told:set_aside")
+    send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
+    set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")

@@ -43,10 +43,9 @@ from everstep.client.looking.visits import (
     VisitUnit,
     VisitWrite,
 )
-from everstep.client.notices import NoticeInfo
 from everstep.client.projection import ItemsInfo, RunAct, RunError, StepLine, StepPage, WaitingFor
 from everstep.client.queries import fields_of
-from everstep.client.views import DrivenInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
+from everstep.client.views import DrivenInfo, NoticeInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, Forbidden, RunErased, RunNotFound
 from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode, Picture
 from everstep.model.acts import Act

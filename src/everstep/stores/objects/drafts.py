@@ -41,13 +41,13 @@ from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
 if TYPE_CHECKING:
-    from everstep.engine.notices import is_same_try, rows_told, status_told, taken
+    from everstep.engine.notices.rows import is_same_try, rows_told, status_told, taken
     from everstep.engine.query.labels import attributed, tagged
 else:
-    is_same_try = on_demand("everstep.engine.notices:is_same_try")
-    rows_told = on_demand("everstep.engine.notices:rows_told")
-    status_told = on_demand("everstep.engine.notices:status_told")
-    taken = on_demand("everstep.engine.notices:taken")
+    is_same_try = on_demand("everstep.engine.notices.rows:is_same_try")
+    rows_told = on_demand("everstep.engine.notices.rows:rows_told")
+    status_told = on_demand("everstep.engine.notices.rows:status_told")
+    taken = on_demand("everstep.engine.notices.rows:taken")
     attributed = on_demand("everstep.engine.query.labels:attributed")
     tagged = on_demand("everstep.engine.query.labels:tagged")
 

@@ -20,7 +20,7 @@ from everstep.stores.objects.marks.tree import Page, Ref
 T = TypeVar("T")
 VERSION = 2
 """The newest that is known. 2 is for a run with an inbox or with labels, that another one started, or of
-which somebody is told: clients that know only 1 would lose these."""
+which people are told: clients that know only 1 would lose these."""
 _MAGIC = b"es\x01"
 _SUM = 12
 

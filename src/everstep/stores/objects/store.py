@@ -54,7 +54,7 @@ from everstep.stores.objects.claims import Claims, ObjectsWish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
 from everstep.stores.objects.events import ObjectEvents
-from everstep.stores.objects.keeping import RunKeeping, held, pause_lane, pin, unpause_lane
+from everstep.stores.objects.keeping import RunKeeping, held, pause_lane, pin, take_notices, unpause_lane
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import RunListing
 from everstep.stores.objects.logs import BucketLogs, Logs
@@ -67,10 +67,7 @@ if TYPE_CHECKING:
     from everstep.ports.audit import AuditFilter
     from everstep.ports.notices import NoticeFilter
     from everstep.stores.objects.audit import ObjectAudit
-    from everstep.stores.objects.notices import list_notices, take_notices
 else:
-    list_notices = on_demand("everstep.stores.objects.notices:list_notices")
-    take_notices = on_demand("everstep.stores.objects.notices:take_notices")
     ObjectAudit = on_demand("everstep.stores.objects.audit:ObjectAudit")
 
 T = TypeVar("T")
@@ -357,7 +354,7 @@ class ObjectStore:
         return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason, occasion))
 
     async def notices(self, wanted: NoticeFilter) -> Notices:
-        return await self._aside(list_notices, self._listing, self.lines, wanted)
+        return await self._aside(self._listing.notices, wanted)
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from everstep.engine.notices import is_same_try, rows_told
+from everstep.engine.notices.rows import is_same_try, rows_told
 from everstep.model.commits import NoticeRow
 from everstep.ports.notices import NoticeFilter
 from everstep.stores.columns import EPOCH, span_to_int, to_time
@@ -49,7 +49,7 @@ class PostgresNotices:
                 )
                 db.execute(self._sql["add_notice"], (key, _said(self._rows.kept(row))))
 
-    def list(self, db: Connection, wanted: NoticeFilter) -> list[NoticeRow]:
+    def listed(self, db: Connection, wanted: NoticeFilter) -> list[NoticeRow]:
         """Return the notices that match, the newest first."""
         state = None if wanted.state is None else str(wanted.state)
         given = (wanted.before, wanted.limit)

@@ -511,7 +511,7 @@ class PostgresStore:
         return PostgresNotices(self._at)
 
     async def notices(self, wanted: NoticeFilter) -> Notices:
-        return await self._aside(lambda db: self._notices.list(db, wanted))
+        return await self._aside(lambda db: self._notices.listed(db, wanted))
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

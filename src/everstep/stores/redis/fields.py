@@ -11,7 +11,7 @@ import msgspec
 from everstep.engine.commits import closes_waits, ends_stop_request, first_row, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Attribute, LabelKind, Labels, Tag
+from everstep.model.commits import Attribute, LabelKind, Labels, NoticeRow, Tag
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
@@ -24,10 +24,8 @@ from everstep.stores.tables import Converts, Rows, RowTable
 
 if TYPE_CHECKING:
     from everstep.stores.notice_rows import told_text
-    from everstep.stores.redis.notices import tell_fields
 else:
     told_text = on_demand("everstep.stores.notice_rows:told_text")
-    tell_fields = on_demand("everstep.stores.redis.notices:tell_fields")
 
 Hash = dict[bytes, bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -155,7 +153,7 @@ def _brings(commit: Commit) -> bytes:
     if commit.attributes:
         more["attributes"] = attribute_fields(commit.attributes)
     if commit.tells:
-        more["tells"] = tell_fields(commit.tells)
+        more["tells"] = [_tell_fields(row) for row in commit.tells]
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {
@@ -164,6 +162,17 @@ def _brings(commit: Commit) -> bytes:
             "structure": as_text(to.blueprint),
         }
     return _encode(more) if more else b""
+
+
+def _tell_fields(row: NoticeRow) -> dict[str, Any]:
+    """Return a notice that a commit brings as the script takes it; one without a notifier is for all."""
+    times = {name: at for name, at in (("at", row.at), ("due", row.due_at)) if at is not None}
+    told: dict[str, Any] = {name: str(micros(at)) for name, at in times.items()} | {"occasion": row.occasion}
+    if row.notifier:
+        told["notifier"] = row.notifier
+    if row.wait_id is not None:
+        told["more"] = ["wait_id", row.wait_id, "every", str(row.every)]
+    return told
 
 
 def tag_fields(tags: Iterable[Tag]) -> list[str]:

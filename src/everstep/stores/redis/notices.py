@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,19 +13,6 @@ from everstep.stores.redis.fields import KEEP, READ, flat, hash_of, micros
 
 _NAMES = [name.encode() for name in NOTICES.names]
 _ROWS = NoticeRows(keep=KEEP, read=READ)
-_MORE = ("tries", "wait_id", "every", "round", "error")
-
-
-def tell_fields(tells: Iterable[NoticeRow]) -> list[dict[str, Any]]:
-    """Return the notices of a commit as the script takes them."""
-    return [_told(row) for row in tells]
-
-
-def _told(row: NoticeRow) -> dict[str, Any]:
-    kept = _ROWS.kept(row)
-    told = {"occasion": row.occasion, "notifier": row.notifier or None}
-    told |= {"at": kept["at"], "due": kept["due_at"], "more": flat({name: kept[name] for name in _MORE})}
-    return {name: value for name, value in told.items() if value is not None}
 
 
 def notice_arguments(row: NoticeRow, to: NoticeRow | None) -> tuple[str | bytes | int, ...]:

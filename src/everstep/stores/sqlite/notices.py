@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from everstep.engine.notices import is_same_try, rows_told, taken
+from everstep.engine.notices.rows import is_same_try, rows_told, taken
 from everstep.model.commits import NoticeRow, Told
 from everstep.ports.notices import NoticeFilter
 from everstep.stores.columns import to_int
@@ -55,7 +55,7 @@ class SqliteNotices:
         """Write the notices that an act on a run means; the caller has begun a transaction."""
         tells = tuple(tells)
         if not self._side.are_there() and not any(row.notifier for row in tells):
-            return  # nobody ever wanted to be told of anything
+            return  # no run of this file has any who are told
         self._side.need()
         text, newest = rows(self._db, self._sql["told"], (key,))[0]
         told = read_told(text)
@@ -64,7 +64,7 @@ class SqliteNotices:
                 kept = self._rows.kept(msgspec.structs.replace(row, sequence=newest or 0))
                 self._db.execute(self._sql["add_notice"], kept | {"run_key": key})
 
-    def list(self, wanted: NoticeFilter) -> list[NoticeRow]:
+    def listed(self, wanted: NoticeFilter) -> list[NoticeRow]:
         """Return the notices that match, the newest first."""
         if not self._side.are_there():
             return []
@@ -92,7 +92,7 @@ class SqliteNotices:
         return held
 
     def has_due(self, now: datetime) -> bool:
-        """True if some notice is due, whoever it is for."""
+        """True if some notice is due, for any notifier."""
         return self._side.are_there() and bool(rows(self._db, self._sql["has_due_notices"], (to_int(now),)))
 
     def change(self, row: NoticeRow, to: NoticeRow | None) -> bool:

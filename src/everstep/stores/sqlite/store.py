@@ -682,7 +682,7 @@ class SqliteStore:
 
     async def notices(self, wanted: NoticeFilter) -> Notices:
         with self._lock, plainly(self.path):
-            return self._notices.list(wanted)
+            return self._notices.listed(wanted)
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from everstep.engine.notices import after_failure, after_sending, asked_again, is_same_try
+from everstep.engine.notices.rows import is_same_try
+from everstep.engine.notices.sending import after_failure, after_sending, asked_again
 from everstep.model.commits import NoticeRow, NoticeState, StopRequest, Told, Verdict
 from everstep.model.enums import Status
 from everstep.model.removal import Erasure
@@ -37,7 +38,7 @@ class Notices(Suite):
         has_it = client.store.capabilities.has_notices
         assert has_it is store_kit.capabilities.has_notices is isinstance(client.store, NoticeStore)
         if not has_it:
-            pytest.skip("it declares that nobody is told of its runs")
+            pytest.skip("it declares that none is told of its runs")
         return client
 
     @pytest.fixture
@@ -177,7 +178,7 @@ class Notices(Suite):
         client = telling
         failed(client, "a")
         failed(client, "b")
-        assert take(client, ["nobody"]) == take(client, []) == []
+        assert take(client, ["unknown"]) == take(client, []) == []
         assert [row.run_id for row in take(client, ["boss"], run_id="b")] == ["b"]
         assert len(take(client, ALL, limit=2)) == 2
         assert len(take(client, ALL, limit=9)) == 1

@@ -65,7 +65,7 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events", "audit", "labels", "held"),
+    *("inbox", "had_events", "audit", "labels", "notices", "held"),
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -96,6 +96,8 @@ WRITES = (
         "note",
         "note_audit",
         "forget_audit",
+        "take_notices",
+        "change_notice",
     ),
     "tidy",
 )

@@ -17,8 +17,8 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import moment, one_line, write_json
-from everstep.client.notices import NoticeInfo, NoticesQuery
-from everstep.client.queries import parameters_of
+from everstep.client.queries import NoticesQuery, parameters_of
+from everstep.client.views import NoticeInfo
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 

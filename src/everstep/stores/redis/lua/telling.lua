@@ -1,5 +1,5 @@
 -- Writes the notices that an act on a run means: each is an occasion, for whom, and what else is kept of it. Those that
--- are for nobody are for all who want to be told of the occasion. `told` says who that is.
+-- name no notifier are for all who want to be told of the occasion. `told` says who that is.
 local function tell_of(run_id, sequence, told, tells)
   local row, now = row_of(run_id), clock()
   local names = told and cjson.decode(told) or {}

@@ -15,8 +15,8 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.notices.words import lines, plain, subject
 from everstep.runtime.system import SystemClock, to_thread
+from everstep.runtime.waits.notices.words import lines, plain, subject
 
 _LONGEST: Final = 3600.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -54,7 +54,7 @@ class Mail:
         self._sender = _address(sender)
         given = [to] if isinstance(to, str) else list(to)
         if not given:
-            raise BadRequest("a mail is to nobody.", fix='Give an address: to="ops@example.com".')
+            raise BadRequest("a mail has no address.", fix='Give an address: to="ops@example.com".')
         self._to = [_address(one) for one in given]
         if (user is None) != (password is None):
             raise BadRequest(

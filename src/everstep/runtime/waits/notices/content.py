@@ -10,9 +10,9 @@ import msgspec
 from everstep.codec.notes import open_wait
 from everstep.codec.records import header_of
 from everstep.errors import EverstepError
+from everstep.graph.tells import OF_WAITS, Occasion
 from everstep.model.commits import NoticeRow
 from everstep.model.enums import Status
-from everstep.model.notices import OF_WAITS, Occasion
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import Notice
@@ -26,7 +26,7 @@ _replace = msgspec.structs.replace
 
 
 async def content_of(services: Services, row: NoticeRow) -> Notice | None:
-    """Return what a notice says now; none if nobody is to be told of it any more.
+    """Return what a notice says now; none if it is to be told no more.
 
     The row of the run is read last: of one that was erased meanwhile nothing is said.
     """
@@ -75,7 +75,7 @@ def _said(services: Services, wait: WaitRow) -> Notice:
 
 
 def _about_wait(services: Services, notice: Notice, wait: WaitRow) -> Notice:
-    """Return a notice with what somebody needs who is to answer."""
+    """Return a notice with what those need who are to answer."""
     about = _said(services, wait)
     return _replace(
         notice,

@@ -13,7 +13,7 @@ from everstep.model.durations import Span, span_of, spell
 
 
 class Occasion(StrEnum):
-    """What a notice tells of. Whoever lets another thing happen to a run adds it here, and tells of it."""
+    """What a notice tells of. What lets another thing happen to a run adds it here, and tells of it."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -32,11 +32,11 @@ class Occasion(StrEnum):
     REMINDER = "reminder"
     """A wait is still open: who was told of it is told again."""
     ESCALATION = "escalation"
-    """A wait is still open: somebody else is told of it."""
+    """A wait is still open: others are told of it."""
 
 
 OF_WAITS: Final = frozenset({Occasion.REMINDER, Occasion.ESCALATION})
-"""Occasions that a wait brings about; nobody is told of them for a run as a whole."""
+"""Occasions that a wait brings about; they are told of no run as a whole."""
 TROUBLE: Final = (
     Occasion.FAILED,
     Occasion.ABANDONED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everstep.ports.durability import Notice
-from everstep.runtime.notices.words import lines, subject
+from everstep.runtime.waits.notices.words import lines, subject
 from everstep.runtime.waits.webhooks import Webhook
 
 

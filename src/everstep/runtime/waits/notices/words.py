@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from everstep.model.notices import Occasion
+from everstep.graph.tells import Occasion
 from everstep.ports.durability import Notice
 
 _LONGEST: Final = 1000
@@ -24,7 +24,7 @@ _DID: Final[Mapping[str, str]] = {
 }
 _AGAIN: Final[Mapping[str, str]] = {
     Occasion.REMINDER: "Reminder: ",
-    Occasion.ESCALATION: "Nobody has answered: ",
+    Occasion.ESCALATION: "Still no answer: ",
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-from everstep.engine.notices import overdue_notices, told_of
+from everstep.engine.notices.rows import overdue_notices, told_of
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.wait_options import Wait, escalations_of
+from everstep.graph.tells import Occasion
 from everstep.model.commits import NoticeRow, Tag, Told
 from everstep.model.durations import span_of
-from everstep.model.notices import Occasion
 from everstep.ports.notices import NoticeStore
 from everstep.runtime.services import Services
 
@@ -48,7 +48,7 @@ def tells_of_wait(services: Services, wait: Wait, wait_id: str, now: datetime) -
     found: list[tuple[Occasion, timedelta, tuple[str, ...], bool]] = []
     if wait.remind is not None:
         if not wait.notified:
-            raise BadRequest("a wait reminds nobody.", fix='Say who is told of it: notify="boss".')
+            raise BadRequest("a wait has no one to remind.", fix='Say who is told of it: notify="boss".')
         found.append((Occasion.REMINDER, span_of(wait.remind, "remind"), wait.notified, True))
     for span, aliases in escalations_of(wait.escalate or (), "escalate"):
         found.append((Occasion.ESCALATION, span, aliases, False))

@@ -11,18 +11,18 @@ from typing import Final
 
 import msgspec
 
-from everstep.engine.notices import after_failure, after_sending
+from everstep.engine.notices.sending import after_failure, after_sending
 from everstep.errors import EverstepError, StoreError
 from everstep.model.commits import NoticeRow
 from everstep.model.waits import TIME_TO_TELL
 from everstep.ports.notices import NoticeStore
-from everstep.runtime.notices.content import content_of
-from everstep.runtime.notices.told import notice_store
 from everstep.runtime.services import Services
+from everstep.runtime.waits.notices.content import content_of
+from everstep.runtime.waits.notices.told import notice_store
 
 log = logging.getLogger("everstep")
 HOLD: Final = 4 * TIME_TO_TELL
-"""How long nobody else sends a notice that one has taken."""
+"""How long no other sends a notice that one has taken."""
 AT_ONCE: Final = 16
 """How many are taken together: each is sent right after it was taken."""
 
@@ -33,7 +33,7 @@ class SentNotices(msgspec.Struct, frozen=True):
     sent: int = 0
     failed: int = 0
     dropped: int = 0
-    """Those of which nobody is to be told any more: the wait was answered, or the run has ended in time."""
+    """Those that are to be told no more: the wait was answered, or the run has ended in time."""
 
 
 async def send_due(services: Services, run_id: str | None = None) -> SentNotices:
