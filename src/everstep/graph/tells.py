@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,12 +112,14 @@ class Tell:
 
 
 _set = object.__setattr__
+_ID: Final = re.compile(r"(.+)-([0-9]{1,18})(?:\.[0-9]{1,9})?", re.ASCII)
 Telling = str | Tell | Iterable[str | Tell]
 """Who is told, as people write it."""
 
 
 def _alias(given: object) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ALIAS:
+    # What no store could keep as text would be there twice, or not be found.
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ALIAS or not given.isprintable():
         raise BadRequest(
             f"a notifier is called {given!r:.60}.", fix="Give the alias of one of the host's notifiers."
         )
@@ -156,6 +159,5 @@ def tells_of(given: Telling | None, where: str, *, of_all: bool) -> tuple[Tell, 
 
 def read_notice_id(text: str) -> tuple[str, int] | None:
     """Return the run and the number that the id of a notice names; none if it is no such id."""
-    run_id, dash, rest = text.rpartition("-")
-    number = rest.partition(".")[0]
-    return (run_id, int(number)) if dash and number.isdecimal() and len(number) < 19 else None
+    found = _ID.fullmatch(text)
+    return None if found is None else (found[1], int(found[2]))

@@ -37,8 +37,11 @@ class NoticeStore(Protocol):
     Who is told comes with a run's admission (`Admission.told`), and a fork has those of its parent. The put
     that gives a run another status writes a notice for each who wants to be told of that, whichever owner
     puts it; `Commit.tells` brings others: one without a notifier is for all who want to be told of the
-    occasion. `set_aside` takes an occasion likewise. With its run a notice is gone.
+    occasion. With its run a notice is gone.
     """
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        """Mark a damaged run as `CheckpointStore.set_aside` does, and tell all who want to hear of it."""
 
     async def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
         """Return the notices that match, the newest first."""

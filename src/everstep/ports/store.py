@@ -352,11 +352,10 @@ class CheckpointStore(Protocol):
         A client that lost the reply to a claim finds out like this what it got.
         """
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         """Mark a damaged run, so that workers leave it alone until it is claimed by name.
 
-        False if it was claimed since that epoch, or has ended. A lease of that epoch is given back. Who wants
-        to be told of the `occasion` is: only a store that declares `has_notices` is given one.
+        False if it was claimed since that epoch, or has ended. A lease of that epoch is given back.
         """
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:

@@ -418,8 +418,10 @@ class KillingStore:
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
         with self._killer.write("set_aside"):
-            told = {"occasion": occasion} if occasion else {}
-            return await self._store.set_aside(run_id, epoch=epoch, reason=reason, **told)
+            if not occasion:
+                return await self._store.set_aside(run_id, epoch=epoch, reason=reason)
+            store = cast("NoticeStore", self._store)
+            return await store.set_aside(run_id, epoch=epoch, reason=reason, occasion=occasion)
 
     async def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
         return await cast("NoticeStore", self._store).notices(wanted)

@@ -139,7 +139,7 @@ class Notices(Suite):
         client = telling
         for run_id, told in (("run", TOLD), ("quiet", None)):
             chain = client.admit(run_id, told=told)
-            aside = client.store.set_aside
+            aside = store_of(client).set_aside
             assert client.call(aside(run_id, epoch=chain.epoch, reason="odd", occasion="needs_repair"))
             assert not client.call(aside(run_id, epoch=9, reason="odd", occasion="needs_repair"))
         assert [(row.run_id, row.notifier, row.occasion) for row in listed(client)] == [

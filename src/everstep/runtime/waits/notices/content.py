@@ -58,6 +58,8 @@ async def _of_wait(services: Services, row: NoticeRow) -> Notice | None:
     run = await services.store.run(row.run_id)
     if run is None or run.status.is_final or wait is None or wait.status is not WaitStatus.OPEN:
         return None
+    if wait.due_at is not None and wait.due_at <= services.time.now():
+        return None  # its clock is about to settle it
     return _replace(
         _about_wait(services, _said(services, wait), wait),
         id=row.notice_id,

@@ -50,7 +50,7 @@ def tells_of_wait(services: Services, wait: Wait, wait_id: str, now: datetime) -
         if not wait.notified:
             raise BadRequest("a wait has no one to remind.", fix='Say who is told of it: notify="boss".')
         found.append((Occasion.REMINDER, span_of(wait.remind, "remind"), wait.notified, True))
-    for span, aliases in escalations_of(wait.escalate or (), "escalate"):
+    for span, aliases in escalations_of(wait.escalate, "escalate") if wait.escalate else ():
         found.append((Occasion.ESCALATION, span, aliases, False))
     rows = []
     for occasion, span, aliases, repeats in found:
@@ -71,8 +71,8 @@ def tell_of_budget(journal: Journal) -> None:
 
 async def set_aside(services: Services, run_id: str, epoch: int, reason: str) -> None:
     """Mark a damaged run, and let people hear of it in the same act."""
-    store = services.store
-    if store.capabilities.has_notices:
-        await store.set_aside(run_id, epoch=epoch, reason=reason, occasion=Occasion.NEEDS_REPAIR)
+    if services.store.capabilities.has_notices:
+        telling = notice_store(services)
+        await telling.set_aside(run_id, epoch=epoch, reason=reason, occasion=Occasion.NEEDS_REPAIR)
     else:
-        await store.set_aside(run_id, epoch=epoch, reason=reason)
+        await services.store.set_aside(run_id, epoch=epoch, reason=reason)
