@@ -36,7 +36,7 @@ from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, has_more
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
 from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
@@ -708,6 +708,8 @@ class Draft:
         if telling != standing.telling:
             self._standing = standing = _replace(standing, telling=telling)
         tree, pages = self._written(standing)
+        has_more = tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = has_more or standing.told or standing.notices
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)
@@ -718,7 +720,7 @@ class Draft:
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
             pages=pages,
-            version=2 if has_more(standing) else 1,
+            version=2 if has_more else 1,
             what=self.what,
             audit=tuple(self._audit),
         )

@@ -105,12 +105,6 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Counts removed runs in the order they went."""
 
 
-def has_more(standing: Standing) -> bool:
-    """True if clients that know only version 1 would lose something of a run."""
-    is_labelled = standing.tags or standing.attributes
-    return bool(standing.tree or is_labelled or standing.row.started_by or standing.told or standing.notices)
-
-
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A record of a run, or what trimming left of it."""
 
