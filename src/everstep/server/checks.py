@@ -26,6 +26,7 @@ PART = RUN_ID + _INSIDE
 ADDRESS = RUN_ID + "(@[0-9]{1,10})?" + _INSIDE
 """Either of them, as of a checkpoint, too. Where that is not taken the host says so."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+NOTICE_ID = r"[A-Za-z0-9._-]{1,128}-[0-9]{1,18}(\.[0-9]{1,9})?"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}(~[0-9]{1,19}\.[0-9]{1,12})?"
 CHANGE_ID = r"[0-9a-f]{8}\.[0-9]{1,18}"

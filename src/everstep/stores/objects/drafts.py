@@ -709,7 +709,7 @@ class Draft:
             self._standing = standing = _replace(standing, telling=telling)
         tree, pages = self._written(standing)
         has_more = tree or standing.tags or standing.attributes or standing.row.started_by
-        has_more = has_more or standing.told or standing.notices
+        is_told = standing.told or standing.notices
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)
@@ -720,7 +720,7 @@ class Draft:
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
             pages=pages,
-            version=2 if has_more else 1,
+            version=2 if has_more or is_told else 1,
             what=self.what,
             audit=tuple(self._audit),
         )
