@@ -1,4 +1,4 @@
-"""A simulated fleet whose runs fail, are cancelled or erased, and a receiver that is down half of the time."""
+"""A simulated fleet whose runs fail, are cancelled or erased; its receiver is down half of the time."""
 
 from __future__ import annotations
 

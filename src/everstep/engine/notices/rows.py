@@ -41,6 +41,11 @@ def status_told(before: Status | None, status: Status | None) -> str | None:
     return status.value
 
 
+def still_wanted(rows: Iterable[NoticeRow]) -> tuple[NoticeRow, ...]:
+    """Return the notices of a run that has ended: it is overdue no more."""
+    return tuple(row for row in rows if row.occasion != Occasion.OVERDUE or row.sent_at is not None)
+
+
 def rows_told(told: Mapping[str, Iterable[str]], given: NoticeRow, now: datetime) -> list[NoticeRow]:
     """Return the notices that one of a commit means: itself, or one for each who wants to be told."""
     if given.notifier:

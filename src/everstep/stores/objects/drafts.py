@@ -41,12 +41,13 @@ from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
 if TYPE_CHECKING:
-    from everstep.engine.notices.rows import is_same_try, rows_told, status_told, taken
+    from everstep.engine.notices.rows import is_same_try, rows_told, status_told, still_wanted, taken
     from everstep.engine.query.labels import attributed, tagged
 else:
     is_same_try = on_demand("everstep.engine.notices.rows:is_same_try")
     rows_told = on_demand("everstep.engine.notices.rows:rows_told")
     status_told = on_demand("everstep.engine.notices.rows:status_told")
+    still_wanted = on_demand("everstep.engine.notices.rows:still_wanted")
     taken = on_demand("everstep.engine.notices.rows:taken")
     attributed = on_demand("everstep.engine.query.labels:attributed")
     tagged = on_demand("everstep.engine.query.labels:tagged")
@@ -244,6 +245,9 @@ class Draft:
             occasion = status_told(before, status)
             of_status = () if occasion is None else (NoticeRow(occasion=occasion, at=commit.ended_at),)
             self._notice((*commit.tells, *of_status))
+            if occasion is not None and self.row.status.is_final:
+                left = still_wanted(self.standing.notices)
+                self.set(what="notices", notices=left)
 
     # -- leases -----------------------------------------------------------------
 

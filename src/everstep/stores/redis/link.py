@@ -24,7 +24,7 @@ _TELLING = (
 _PARTS = {
     "put": ["auditing", "opening", "telling"],
     "restore": ["auditing", "opening"],
-    "change_notice": ["auditing", "placing"],
+    "change_notice": ["auditing", "placing", "telling"],
     **{name: ["auditing"] for name in (*_TELLING, "pause_lane")},
     **{name: ["marks"] for name in ("claim", "held", "list")},
     "set_aside": ["marks", "telling"],

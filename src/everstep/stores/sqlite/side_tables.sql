@@ -177,6 +177,8 @@ WHEN new.notifiers IS NOT NULL AND new.status <> old.status AND new.status <> 'r
            (SELECT max(position) - (new.run_key << 32) FROM checkpoints
             WHERE position BETWEEN new.run_key << 32 AND (new.run_key << 32) + 4294967295), 0
     FROM json_each(new.notifiers, '$.' || new.status) AS one;
+    -- One that has ended is not overdue.
+    DELETE FROM notices WHERE run_key = new.run_key AND occasion = 'overdue' AND sent_at IS NULL AND new.status <> 'halted';
 END;
 -- A fork is told of as its parent is.
 CREATE TRIGGER tell_of_fork AFTER INSERT ON runs WHEN new.parent_run_id IS NOT NULL AND new.notifiers IS NULL BEGIN

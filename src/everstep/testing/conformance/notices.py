@@ -135,6 +135,24 @@ class Notices(Suite):
         client.clock.advance(timedelta(hours=3))
         assert [row.occasion for row in take(client)] == ["overdue"]
 
+    def test_a_run_that_has_ended_is_not_overdue(self, telling: Client) -> None:
+        client = telling
+        at = client.clock.now() + timedelta(hours=2)
+        told = {"overdue": ("ops",), "failed": ("ops",)}
+        for run_id in ("run", "late"):
+            chain = Chain(run_id, client.clock, told=told)
+            late = NoticeRow(notifier="ops", occasion="overdue", at=at, due_at=at)
+            client.accept(chain, chain.admission(tells=(late,)))
+            client.halt(chain)
+            client.accept(chain, chain.following(status=Status.RUNNING, epoch=chain.epoch))
+            if run_id == "run":
+                client.accept(chain, chain.final(Status.FAILED))
+        there = {(row.run_id, row.occasion) for row in listed(client)}
+        assert there == {("run", "failed"), ("late", "overdue")}
+        client.clock.advance(timedelta(hours=3))
+        found = {(row.run_id, row.occasion) for row in take(client)}
+        assert found == {("run", "failed"), ("late", "overdue")}
+
     def test_a_damaged_run_is_told_of_as_it_is_set_aside(self, telling: Client) -> None:
         client = telling
         for run_id, told in (("run", TOLD), ("quiet", None)):

@@ -167,6 +167,9 @@ BEGIN
     SELECT new.run_key, one.value, new.status, coalesce(new.ended_at, {schema}.now_1()),
            (SELECT max(c.sequence) FROM {schema}.checkpoints AS c WHERE c.run_key = new.run_key), 0
     FROM json_array_elements_text(coalesce(new.notifiers::json -> new.status, '[]')) AS one;
+    IF new.status <> 'halted' THEN -- one that has ended is not overdue
+        DELETE FROM {schema}.notices WHERE run_key = new.run_key AND occasion = 'overdue' AND sent_at IS NULL;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER tell_status AFTER UPDATE OF status ON {schema}.runs

@@ -7,10 +7,7 @@ if f[1] ~= run_id or (f[2] or '0') ~= ARGV[4] or (f[3] or '0') ~= ARGV[5] or (f[
   return 0
 end
 if ARGV[7] == '' then
-  redis.call('DEL', key)
-  for _, index in ipairs({ '', ':pending', ':sent', ':dead', ':due', ':run:' .. run_id }) do
-    redis.call('ZREM', P .. 'notices' .. index, number)
-  end
+  drop_notice(run_id, number)
 else
   redis.call('HDEL', key, 'due_at', 'sent_at')
   redis.call('HSET', key, unpack(cmsgpack.unpack(ARGV[7])))

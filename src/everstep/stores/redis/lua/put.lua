@@ -157,6 +157,12 @@ local function change_status(run_id, sequence, more)
   if old ~= status then
     if f[6] and status ~= 'running' then
       tell_of(run_id, sequence, f[6], { { occasion = status, at = more.ended } })
+      for _, number in ipairs(FINAL[status] and redis.call('ZRANGE', P .. 'notices:run:' .. run_id, 0, -1) or {}) do
+        local notice = redis.call('HMGET', P .. 'notice:' .. number, 'occasion', 'sent_at')
+        if notice[1] == 'overdue' and not notice[2] then
+          drop_notice(run_id, number) -- one that has ended is not overdue
+        end
+      end
     end
     redis.call('ZREM', P .. 'status:' .. old, run_id)
     redis.call('ZREM', P .. 'status:' .. old .. ':' .. flow, run_id)

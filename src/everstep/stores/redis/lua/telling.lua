@@ -1,3 +1,11 @@
+-- Removes a notice.
+local function drop_notice(run_id, number)
+  redis.call('UNLINK', P .. 'notice:' .. number)
+  for _, index in ipairs({ '', ':pending', ':sent', ':dead', ':due', ':run:' .. run_id }) do
+    redis.call('ZREM', P .. 'notices' .. index, number)
+  end
+end
+
 -- Writes the notices that an act on a run means: each is an occasion, for whom, and what else is kept of it. Those that
 -- name no notifier are for all who want to be told of the occasion. `told` says who that is.
 local function tell_of(run_id, sequence, told, tells)
