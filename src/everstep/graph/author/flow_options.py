@@ -20,11 +20,16 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
+<<<<<<< HEAD
     from everstep.graph.tells import Tell, tells_of
+=======
+    from everstep.graph.check.started_flows import checked_flows
+>>>>>>> main
     from everstep.model.breakers import Breaker
 else:
     tells_of = on_demand("everstep.graph.tells:tells_of")
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
+    checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 PARTIAL: Final = Durability()
@@ -119,8 +124,13 @@ def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     return {name: Reducer(how) for name, how in value.items()}
 
 
+<<<<<<< HEAD
 def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
     return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
+=======
+def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
+    return () if value == () else checked_flows(flow, value)
+>>>>>>> main
 
 
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
@@ -178,6 +188,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     registry: Annotated[Registry | None, Spec(_registry)] = None
     profiles: Annotated[Mapping[str, Entry], Spec(_profiles)] = field(default_factory=dict)
     migrations: Annotated[tuple["Migration", ...], Spec(_migrations)] = ()
+    starts: Annotated[tuple[Any, ...], Spec(_starts)] = ()
+    """Flows whose runs its nodes may start."""
 
     @classmethod
     def of(cls, flow: str, **given: Any) -> "FlowOptions":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -14,7 +14,11 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
+<<<<<<< HEAD
 from everstep.model.commits import NoticeRow, Tag, Told
+=======
+from everstep.model.commits import StartedBy, Tag
+>>>>>>> main
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
+    from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.attributes import with_attributes
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.metrics.meter import FlowMeter
@@ -110,7 +115,11 @@ class Identity(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     retention: Retention | None = None
     tags: tuple[Tag, ...] = ()
+<<<<<<< HEAD
     told: Told | None = None
+=======
+    started_by: StartedBy | None = None
+>>>>>>> main
 
     def about(self, durability: Durability) -> dict[str, Any]:
         """Return what the first record says of the flow besides its structure."""
@@ -122,6 +131,20 @@ class Identity(msgspec.Struct, frozen=True):
         if durability.retain_completed_for is not None:
             told["retain_completed_for"] = spell(durability.retain_completed_for)
         return told
+
+
+class StartedRuns(Protocol):
+    """The runs that the nodes of one have started in a drive."""
+
+    @property
+    def owes(self) -> bool:
+        """True if a recorded start has no run yet, as far as this drive knows."""
+
+    async def pay(self) -> None:
+        """Admit the runs of all that is recorded, once that is written."""
+
+    async def at_rest(self) -> None:
+        """Let what is under way come to its end."""
 
 
 class Journal:
@@ -141,6 +164,10 @@ class Journal:
     """The sequence that this drive goes on from."""
     group: str | None = None
     """With whom the run takes turns."""
+    starts: StartedRuns | None = None
+    """The runs that its nodes have started in this drive, if they did."""
+    on_started: Callable[[str, Flow], None] | None = None
+    """Told of them, if this process drives them too."""
 
     def __init__(
         self,
@@ -307,7 +334,11 @@ class Journal:
             ttl=ttl,
             process=process if owner is not None else None,
             tags=flow.tags,
+<<<<<<< HEAD
             told=flow.told,
+=======
+            started_by=flow.started_by,
+>>>>>>> main
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)

@@ -44,6 +44,7 @@ from everstep.runtime.drive.rest import BREATH, PAUSE, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.children.starts import starts_of
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
 else:
+    starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
@@ -156,6 +158,8 @@ class Drive:
                     await self._take_up()
                 if self._guards is not None:
                     self._guards.declare(self._beside.calls)
+                if self._run.flow.starts and self._state.units and not self._journal.is_halted:
+                    await self._recall_starts()
                 await self._advance()
                 status = await self._end()
                 if self._has_waited:
@@ -198,6 +202,12 @@ class Drive:
         if calls:
             names = ", ".join(sorted(call.path for call in calls))
             log.warning("run %r is let go, and what %s does is not kept.", self._run.run_id, names)
+
+    async def _recall_starts(self) -> None:
+        """Admit the runs that an owner has recorded as started, and that it may have died before."""
+        starts = starts_of(self._run)
+        await self._journal.persist(partial(self._services.system.to_thread, starts.recall))
+        await starts.pay()
 
     async def run_surrounded(self) -> Status:
         """Do the same, with what was asked for around the code of nodes: logs, log lines that say where from,
@@ -522,6 +532,8 @@ class Drive:
                 await writing
         if self._owing.has_news:
             await self._owing.pay()
+        if self._journal.starts is not None and self._journal.starts.owes:
+            await self._start_owed()
         if self._teller.outlet is not None:
             await self._teller.outlet.settle()  # those who see that it has ended have seen what it emitted
         if self.paused is not None and self.failure is None and self._is_left():
@@ -851,6 +863,8 @@ class Drive:
 
     async def _given_by(self, call: Call) -> tuple[Slot, ...] | None:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
+        if self._journal.starts is not None and self._journal.starts.owes:
+            await self._start_owed(call)
         if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
             time = self._services.time
             await time.hear()  # what it waits for may be due some time from now
@@ -872,6 +886,19 @@ class Drive:
             if draft.spill is not None:
                 return drafts if await self._put_aside(call, drafts) else ()
         return drafts
+
+    async def _start_owed(self, call: Call | None = None) -> None:
+        """See to it that all runs are there that were recorded as started: no one looks for them later."""
+        assert self._journal.starts is not None
+        try:
+            await self._journal.starts.pay()
+        except (StoreError, LeaseLost, RunCancelled):
+            raise
+        except EverstepError as error:
+            if call is None:
+                self._fail(error)
+            elif call.error is None and call.asks is None:
+                call.error = error
 
     def _read(self, call: Call) -> tuple[Slot, ...] | None:
         """Read a finished call's answer and encode what it gave; none if it is dropped or called off."""

@@ -45,6 +45,7 @@ from everstep.runtime.workers.reclaim import Takeover
 from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
+    from everstep.graph.check.started_flows import all_started
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
@@ -53,8 +54,12 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
+<<<<<<< HEAD
     send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
     set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
+=======
+    all_started = on_demand("everstep.graph.check.started_flows:all_started")
+>>>>>>> main
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
@@ -726,6 +731,8 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
 def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:
     """Return the flows as this host drives them, without those that keep nothing here."""
     ready = [preflight(flow, services) for flow in flows]
+    if [flow for flow in ready if flow.starts]:
+        ready = [preflight(flow, services) for flow in all_started(ready)]
     kept = {(f.name, f.plan.hash): f for f in ready if f.durability.mode is not Mode.OFF}
     left_out = [flow.name for flow in ready if flow.durability.mode is Mode.OFF]
     if left_out:

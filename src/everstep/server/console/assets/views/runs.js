@@ -94,10 +94,10 @@ export default function Runs({ me }) {
         <td class="about"><${About} run=${run} /></td>
       </tr>`)}</tbody>
     </table></div>
-    ${found.data && !rows.length && html`<${Nothing} isFiltered=${Boolean(where || flow)} />`}
+    ${found.data && !rows.length && html`<${Nothing} isFiltered=${Boolean(where || flow)} hasMore=${Boolean(found.data.next)} />`}
     <div class="row">
       ${before && html`<button onClick=${() => ask({ before: null })}>Newest</button>`}
-      ${found.data && found.data.next && html`<button onClick=${() => ask({ before: found.data.next })}>Older</button>`}
+      ${found.data && found.data.next && html`<button onClick=${() => ask({ before: found.data.next })}>${rows.length ? "Older" : "Search on"}</button>`}
     </div>
     ${bulk && html`<${Bulk} name=${bulk} where=${picked.size ? ids(picked) : [where, others].filter(Boolean).join(" and ") || EVERY} close=${() => { setBulk(null); setPicked(new Set()); }} />`}
   </div>`;
@@ -157,7 +157,9 @@ function Search() {
   </form><${Problem} error=${error} />`;
 }
 
-const Nothing = ({ isFiltered }) => (isFiltered
+const Nothing = ({ isFiltered, hasMore }) => (hasMore
+  ? html`<p class="empty">No run is like this so far: older ones were not looked at.</p>`
+  : isFiltered
   ? html`<p class="empty">No run is like this. <button onClick=${() => go("/")}>Show all</button></p>`
   : html`<p class="empty">There are no runs yet. Start one with <code>everstep run FLOW.py</code>, and it appears here.</p>`);
 
