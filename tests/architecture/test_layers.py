@@ -158,16 +158,10 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-<<<<<<< HEAD
     "runtime": "drive guards live metrics operations outage waits waits.notices workers integrity tracing "
     "travel",
-    "runtime.drive": "guards live metrics operations outage drive.units tracing waits workers",
-    "runtime.drive.units": "outage waits",
-=======
-    "runtime": "drive guards live metrics operations outage waits workers integrity tracing travel",
     "runtime.drive": "guards live metrics operations outage drive.children drive.units tracing waits workers",
     "runtime.drive.units": "drive.children outage waits",
->>>>>>> main
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",

@@ -13,11 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
-<<<<<<< HEAD
-from everstep.model.commits import NO_LABELS, Labels, NoticeRow, Told
-=======
-from everstep.model.commits import NO_LABELS, Labels, StartedBy
->>>>>>> main
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, StartedBy, Told
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -125,11 +121,8 @@ async def draft_run(
         traits=given.traits,
         retention=flow.retention,
         tags=given.labels.tags,
-<<<<<<< HEAD
         told=told,
-=======
         started_by=given.started_by,
->>>>>>> main
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere

@@ -20,11 +20,8 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
-<<<<<<< HEAD
-    from everstep.graph.tells import Tell, tells_of
-=======
     from everstep.graph.check.started_flows import checked_flows
->>>>>>> main
+    from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
 else:
     tells_of = on_demand("everstep.graph.tells:tells_of")
@@ -124,13 +121,12 @@ def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     return {name: Reducer(how) for name, how in value.items()}
 
 
-<<<<<<< HEAD
 def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
     return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
-=======
+
+
 def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
     return () if value == () else checked_flows(flow, value)
->>>>>>> main
 
 
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":

@@ -14,11 +14,7 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
-<<<<<<< HEAD
-from everstep.model.commits import NoticeRow, Tag, Told
-=======
-from everstep.model.commits import StartedBy, Tag
->>>>>>> main
+from everstep.model.commits import NoticeRow, StartedBy, Tag, Told
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -115,11 +111,8 @@ class Identity(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     retention: Retention | None = None
     tags: tuple[Tag, ...] = ()
-<<<<<<< HEAD
     told: Told | None = None
-=======
     started_by: StartedBy | None = None
->>>>>>> main
 
     def about(self, durability: Durability) -> dict[str, Any]:
         """Return what the first record says of the flow besides its structure."""
@@ -334,11 +327,8 @@ class Journal:
             ttl=ttl,
             process=process if owner is not None else None,
             tags=flow.tags,
-<<<<<<< HEAD
             told=flow.told,
-=======
             started_by=flow.started_by,
->>>>>>> main
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)

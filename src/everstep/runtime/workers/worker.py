@@ -54,12 +54,9 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
-<<<<<<< HEAD
     send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
     set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
-=======
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
->>>>>>> main
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")

@@ -138,7 +138,7 @@ class Notices(Suite):
     def test_a_run_that_has_ended_is_not_overdue(self, telling: Client) -> None:
         client = telling
         at = client.clock.now() + timedelta(hours=2)
-        told = {"overdue": ("ops",), "failed": ("ops",)}
+        told: Told = {"overdue": ("ops",), "failed": ("ops",)}
         for run_id in ("run", "late"):
             chain = Chain(run_id, client.clock, told=told)
             late = NoticeRow(notifier="ops", occasion="overdue", at=at, due_at=at)

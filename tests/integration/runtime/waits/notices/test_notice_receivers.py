@@ -18,8 +18,8 @@ from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest
 from everstep.server.app import create_app
 from everstep.testing import ManualClock
-from tests.integration.runtime.waits.mail_server import MailServer
-from tests.integration.runtime.waits.notices_at_work import FAILING
+from tests.integration.runtime.waits.notices.mail_server import MailServer
+from tests.integration.runtime.waits.notices.notices_at_work import FAILING
 
 SECRET = "between you and me"
 KEY = "a key that is long enough"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -13,7 +13,7 @@ from everstep.errors import BadRequest, NoticeNotFound
 from everstep.graph.tells import Occasion
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.testing import ManualClock
-from tests.integration.runtime.waits.notices_at_work import FAILING, Receiver, fails, works
+from tests.integration.runtime.waits.notices.notices_at_work import FAILING, Receiver, fails, works
 
 pytestmark = pytest.mark.stores("memory", "sqlite", "postgres", "redis", "folder")
 Tell = notify.Tell
@@ -350,12 +350,12 @@ def test_a_node_that_waits_inside_is_reminded_of_too(host: Host, clock: ManualCl
         lambda: wait.approval("ok", remind="1d"),
         lambda: wait.approval("ok", notify="ops", remind="0s"),
         lambda: wait.approval("ok", escalate={}),
-        lambda: wait.approval("ok", escalate="boss"),
+        lambda: wait.approval("ok", escalate=cast("Any", "boss")),
         lambda: wait.approval("ok", escalate={"1d": ""}),
-        lambda: wait.approval("ok", escalate=["boss"]),
+        lambda: wait.approval("ok", escalate=cast("Any", ["boss"])),
         lambda: wait.approval("ok", escalate={"0s": "boss"}),
         lambda: Flow("f", [works], notify=Tell("ops", flow="g")),
-        lambda: Flow("f", [works], notify=3),
+        lambda: Flow("f", [works], notify=cast("Any", 3)),
         lambda: Tell(""),
         lambda: Tell("a\nb"),
         lambda: Tell("ops", on="explodes"),
