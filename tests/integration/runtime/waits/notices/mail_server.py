@@ -5,7 +5,6 @@ from __future__ import annotations
 import socketserver
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from typing import cast
 
 
 class MailServer(socketserver.ThreadingTCPServer):
@@ -64,7 +63,7 @@ class _Session(socketserver.StreamRequestHandler):
         lines = []
         while (line := self.rfile.readline()) != b".\r\n":
             lines.append(line[1:] if line.startswith(b"..") else line)
-        return cast("EmailMessage", message_from_bytes(b"".join(lines), policy=policy.default))
+        return message_from_bytes(b"".join(lines), policy=policy.default)
 
     def _say(self, *lines: str) -> None:
         self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
