@@ -54,7 +54,8 @@ EverstepError
 ├── ScheduleNotFound          schedule.not_found       no such schedule
 ├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
 ├── UnknownNotifier           notifier.unknown         likewise for who is to be told
-├── NotifyFailed              notifier.failed          a notification of a wait could not be sent
+├── NotifyFailed              notifier.failed          a notification of a wait or a run could not be sent
+├── NoticeNotFound            notice.not_found         there is no such notice, to be sent again
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── NotCheckpointable         DAG-CKPT-001             a node that cannot be checkpointed, in a strong flow
@@ -412,6 +413,12 @@ class UnknownNotifier(EverstepError):
     code = "notifier.unknown"
     exit_code = 2
     http_status = 422
+
+
+class NoticeNotFound(EverstepError):
+    code = "notice.not_found"
+    exit_code = 2
+    http_status = 404
 
 
 class NotifyFailed(EverstepError):

@@ -55,6 +55,7 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
+    NoticeInfo,
     PauseInfo,
     PublishedEvent,
     RunInfo,
@@ -78,6 +79,7 @@ from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode
 from everstep.model.acts import Act, AuditOutcome, Known
 from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
+from everstep.model.commits import NoticeState
 from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Driven, KeyLimit, Process, Taken, WorkerRow
@@ -135,6 +137,7 @@ from everstep.runtime.travel.bisect import Divergence, Visited
 from everstep.runtime.travel.explain import Awaited, Explanation, Planned, Recorded
 from everstep.runtime.travel.fork import AgainNode, ForkPreview
 from everstep.runtime.travel.replay import Replay
+from everstep.runtime.waits.notices.send import SentNotices
 from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
@@ -233,6 +236,8 @@ __all__ = [
     "NodeDurations",
     "NodeInfo",
     "NodeState",
+    "NoticeInfo",
+    "NoticeState",
     "OpenedState",
     "Pair",
     "Part",
@@ -268,6 +273,7 @@ __all__ = [
     "ScheduleInfo",
     "ScopeState",
     "Segment",
+    "SentNotices",
     "SentSignal",
     "SerializedState",
     "SettledBy",

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {
         "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
-        "engine.query.labels",
+        *("engine.query.labels", "engine.notices.rows"),
         *(
             "engine.commits",
             "engine.leases",
@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
-    "notify": {"ports", "runtime"},
+    "notify": {"graph", "ports", "runtime"},
     "migrate": {"graph", "ports", "registry"},  # a flow's runs, and the tables that keep them
     "checkpoints": {"client"},
     # It says where a line comes from, as a drive notes it, and cuts out what logs of steps do.
@@ -167,15 +167,17 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
     "runtime": "drive drive.children guards integrity live metrics operations outage tracing travel waits "
-    "workers",
+    "waits.notices workers",
     "runtime.drive": "guards live metrics operations outage drive.children drive.units tracing waits workers",
     "runtime.drive.children": "outage waits",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",
-    "runtime.waits": "drive drive.children guards metrics operations outage workers",
-    "runtime.workers": "drive.children operations.asking operations.bulk operations.schedules outage waits",
+    "runtime.waits": "drive drive.children guards metrics operations outage waits.notices workers",
+    "runtime.waits.notices": "drive",
+    "runtime.workers": "drive.children operations.asking operations.bulk operations.schedules outage waits "
+    "waits.notices",
     "runtime.bundles": "operations outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
     "runtime.metrics": "operations workers",

@@ -51,6 +51,7 @@ class Kit:
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

@@ -42,6 +42,7 @@ class TestMemory(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

@@ -34,6 +34,7 @@ class TestObjects(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

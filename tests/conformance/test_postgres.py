@@ -30,6 +30,7 @@ class TestPostgres(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

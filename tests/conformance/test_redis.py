@@ -28,6 +28,7 @@ class TestRedis(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

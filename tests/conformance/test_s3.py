@@ -40,6 +40,7 @@ class TestS3(StoreConformance):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 limits=True,

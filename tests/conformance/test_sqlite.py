@@ -27,6 +27,7 @@ class TestSqlite(StoreConformance):
             fences=True,
             has_inbox=True,
             has_labels=True,
+            has_notices=True,
             pauses=True,
             has_children=True,
             limits=True,

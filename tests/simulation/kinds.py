@@ -19,6 +19,7 @@ from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
+from tests.simulation.told.receivers import trial as told
 from tests.simulation.users.everyone import trial as everyone
 from tests.simulation.users.people import trial as users
 from tests.simulation.voting.voters import trial as votes
@@ -48,6 +49,7 @@ KINDS: Mapping[str, Kind] = {
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),
     "limits": _of_fleet(limits),
+    "told": _of_fleet(told),
     "random": _of_fleet(randomly),
     "async body": Kind(lambda said: async_trial(said["seed"]), lambda said: DEATHS),
     "edited body": Kind(lambda said: EditedTrial(said["seed"]), lambda said: DEATHS),

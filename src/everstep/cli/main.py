@@ -65,6 +65,7 @@ COMMANDS = {
     "breakers": Lazy(
         "commands.fleet.breakers", "breakers", "List the breakers that runs share, or close one."
     ),
+    "notices": Lazy("commands.waits.notices", "notices", "List what was told of runs, or send it again."),
     "settle": Lazy("commands.waits.settle", "settle", "Say what became of an effect that never reported."),
     "drain": Lazy("commands.fleet.drain", "drain", "Write spooled checkpoints to the store."),
     "verify": Lazy("commands.store.verify", "verify", "Check that what is kept is as it was written."),
@@ -105,6 +106,7 @@ MEANT = {
     **dict.fromkeys(("wait", "pending", "approvals"), "waits"),
     **dict.fromkeys(("approve", "reject", "reply", "respond", "fire"), "answer"),
     **dict.fromkeys(("signal", "notify", "tell"), "send"),
+    **dict.fromkeys(("alerts", "dead-letters", "letters", "notifications"), "notices"),
     **dict.fromkeys(("talk", "repl", "converse"), "chat"),
     **dict.fromkeys(("event", "emit", "trigger"), "publish"),
     **dict.fromkeys(("signals", "messages", "unread"), "inbox"),

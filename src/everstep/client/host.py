@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
     from everstep.client.groups.debug import DebugCalls
     from everstep.client.groups.fleet import FleetCalls
+    from everstep.client.groups.notices import NoticeCalls
     from everstep.client.groups.retention import RetentionCalls
     from everstep.client.groups.schedules import ScheduleCalls
     from everstep.client.groups.storage import StorageCalls
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from everstep.engine.query.text import query_of
     from everstep.engine.query.tree import given_of
     from everstep.graph.labels import labels_of
+    from everstep.graph.tells import Telling, tells_of
     from everstep.model.address import Part
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
@@ -124,6 +126,7 @@ else:
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -154,6 +157,8 @@ class AsyncHost:
     """Runs of a flow that has changed since they began."""
     waiting: CallGroup[WaitingCalls] = CallGroup("everstep.client.groups.waiting", "WaitingCalls")
     """Waits that are settled otherwise than by an answer, and their tokens."""
+    notices: CallGroup[NoticeCalls] = CallGroup("everstep.client.groups.notices", "NoticeCalls")
+    """What people and systems are told of runs, and whether it was sent."""
     fleet: CallGroup[FleetCalls] = CallGroup("everstep.client.groups.fleet", "FleetCalls")
     """Workers, what they share, and runs for them to drive."""
     schedules: CallGroup[ScheduleCalls] = CallGroup("everstep.client.groups.schedules", "ScheduleCalls")
@@ -183,6 +188,7 @@ class AsyncHost:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -231,6 +237,8 @@ class AsyncHost:
             codecs=codecs_of(encrypt, compress, codecs),
             meter=Meter(system) if metrics else None,
         )
+        if notify is not None:
+            self._services.notify = tells_of(notify, "the host", of_all=True)
         if tracing is not None or "EVERSTEP_TRACING" in self._environ:
             self._services.tracing = tracer_of(tracing, self._environ)
         self._runs = Runs(self._services, LeaseKeeper(opened.store, self._services.blocking, system))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from everstep.client.sync_groups import (
         SyncDebugCalls,
         SyncFleetCalls,
+        SyncNoticeCalls,
         SyncRetentionCalls,
         SyncScheduleCalls,
         SyncStorageCalls,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
+    from everstep.graph.tells import Telling
     from everstep.model.commits import AttributeValue
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
@@ -104,6 +106,7 @@ class Host:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -131,6 +134,7 @@ class Host:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
+            notify=notify,
             max_durability_mode=max_durability_mode,
             provides=provides,
             spool=spool,
@@ -168,6 +172,11 @@ class Host:
     def waiting(self) -> SyncWaitingCalls:
         """Waits that are settled otherwise than by an answer, and their tokens."""
         return sync_groups.SyncWaitingCalls(self._lanes)
+
+    @property
+    def notices(self) -> SyncNoticeCalls:
+        """What people and systems are told of runs, and whether it was sent."""
+        return sync_groups.SyncNoticeCalls(self._lanes)
 
     @property
     def fleet(self) -> SyncFleetCalls:

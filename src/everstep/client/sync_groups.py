@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from everstep.client.looking.timeline import Timeline
     from everstep.client.looking.visits import StepVisit
     from everstep.client.projection import RunNodes, StepPage
-    from everstep.client.queries import BulkOptions
-    from everstep.client.views import PauseInfo, RunInfo, WaitInfo, WorkerInfo
+    from everstep.client.queries import BulkOptions, NoticeStates
+    from everstep.client.views import NoticeInfo, PauseInfo, RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
     from everstep.model.commits import AttributeValue
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.explain import Explanation
     from everstep.runtime.travel.fork import ForkPreview
     from everstep.runtime.travel.replay import Replay
+    from everstep.runtime.waits.notices.send import SentNotices
 
 
 class SyncDebugCalls:
@@ -353,6 +354,47 @@ class SyncWaitingCalls:
     def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
         """Make the token of a wait worthless; the wait can still be answered by its id."""
         return self._lanes.call(lambda host: host.waiting.revoke(token_or_id, by=by, comment=comment))
+
+
+class SyncNoticeCalls:
+    """What becomes of notices."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def find(
+        self,
+        *,
+        state: NoticeStates | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> list[NoticeInfo]:
+        """Return notices, the newest first: all, those of a run, or those that stand like this.
+
+        With `before`, those behind the one with this number.
+        """
+        return self._lanes.call(
+            lambda host: host.notices.find(state=state, run_id=run_id, limit=limit, before=before)
+        )
+
+    def again(self, notice_id: str, *, by: str | None = None, comment: str | None = None) -> NoticeInfo:
+        """Have a notice sent once more, with the same id, whatever became of it: as soon as one looks.
+
+        Who looks is `send`, and each worker that has its notifier.
+        """
+        return self._lanes.call(lambda host: host.notices.again(notice_id, by=by, comment=comment))
+
+    def again_all(self, *, by: str | None = None, comment: str | None = None) -> int:
+        """Have all dead letters sent once more, and return how many there were."""
+        return self._lanes.call(lambda host: host.notices.again_all(by=by, comment=comment))
+
+    def send(self, run_id: str | None = None) -> SentNotices:
+        """Send what is due and for one of this host's notifiers, of a run or of all, and say what came of it.
+
+        Workers do so by themselves; this is for programs that have none.
+        """
+        return self._lanes.call(lambda host: host.notices.send(run_id))
 
 
 class SyncFleetCalls:

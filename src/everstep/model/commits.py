@@ -115,6 +115,64 @@ class Tagging(StrEnum):
     UNKNOWN_RUN = "unknown_run"
 
 
+Told = dict[str, tuple[str, ...]]
+"""The aliases of those who are told of a run by the occasion, as its row keeps them."""
+
+
+class NoticeState(StrEnum):
+    """Where a notice stands."""
+
+    PENDING = "pending"
+    """It is to be sent, now or later."""
+    SENT = "sent"
+    DEAD = "dead"
+    """It could not be sent, and is tried no more unless that is asked for."""
+
+
+class NoticeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A notice as a store keeps it, beside the chain of its run."""
+
+    number: int = 0
+    """Given by the store: no other notice of the run ever has it."""
+    run_id: str = ""
+    notifier: str = ""
+    """The alias of who is told; empty in a commit: all who want to be told of this occasion."""
+    occasion: str
+    """What it tells of. One that a newer release wrote is left to that."""
+    at: datetime | None = None
+    """When that was, as far as the store knows; the record says it exactly."""
+    sequence: int = 0
+    """The newest record of the run then."""
+    due_at: datetime | None = None
+    """When it is tried next; none once it was sent, or is tried no more."""
+    tries: int = 0
+    sent_at: datetime | None = None
+    wait_id: str | None = None
+    """The wait that it tells of again."""
+    every: int = 0
+    """Microseconds after which it is sent again while that wait is open."""
+    round: int = 0
+    """How often it was sent, if that may be more than once."""
+    error: str = ""
+    """Why the last try failed, without anything secret."""
+
+    def changed(self, **changes: Any) -> NoticeRow:
+        """Return the notice with other values in some fields."""
+        return msgspec.structs.replace(self, **changes)
+
+    @property
+    def notice_id(self) -> str:
+        """What it is called wherever it goes, however often it is sent."""
+        again = f".{self.round + 1}" if self.every else ""
+        return f"{self.run_id}-{self.number}{again}"
+
+    @property
+    def state(self) -> NoticeState:
+        if self.due_at is not None:
+            return NoticeState.PENDING
+        return NoticeState.DEAD if self.sent_at is None else NoticeState.SENT
+
+
 class OnParentCancel(StrEnum):
     """What becomes of a run that a node of another run started when that one is cancelled."""
 
@@ -164,6 +222,8 @@ class Admission(Traits, frozen=True, kw_only=True):
     """Events that nodes of its parent had by then: those of a fork get none of them again."""
     started_by: StartedBy | None = None
     """Which node of another run started it, if one did. A fork has none, also that of a child."""
+    told: Told | None = None
+    """Who is told of it; a fork has what its parent has."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,12 +267,15 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Who does what this put does, for the audit log: written with it if it is accepted."""
     attributes: tuple[Attribute, ...] = ()
     """Attributes that the record sets: the row has them from this put on."""
+    tells: tuple[NoticeRow, ...] = ()
+    """Notices that it brings besides that of its status; without a notifier, for all who want to be told."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
-        return self.status is None and self.admission is None and self.audit is None and not has_rows
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
+        brings = has_rows or self.attributes or self.tells
+        return self.status is None and self.admission is None and self.audit is None and not brings
 
 
 class Verdict(StrEnum):

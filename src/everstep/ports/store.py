@@ -198,6 +198,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `LimitingStore`: its claims go by `Quota.limits`."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
+    has_notices: bool = False
+    """It is a `NoticeStore`: people and systems are told of its runs."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
-from everstep.model.commits import NO_LABELS, Labels, StartedBy
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, StartedBy, Told
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from everstep.runtime.judges import is_other
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+    from everstep.runtime.waits.notices.told import told_at_admission
 else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
@@ -43,6 +44,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
+    told_at_admission = on_demand("everstep.runtime.waits.notices.told:told_at_admission")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
 log = logging.getLogger("everstep")
@@ -115,6 +117,10 @@ async def draft_run(
     if flow.limits:
         group = limited_group(flow.limits, given.inputs or {}, encrypts=services.codecs.encrypts)
         traits = msgspec.structs.replace(traits, group=group)
+    told: Told | None = None
+    tells: Sequence[NoticeRow] = ()
+    if keeps and (flow.notify or services.notify):
+        told, tells = told_at_admission(services, flow, given.labels.tags)
     identity = Identity(
         run_id,
         flow.name,
@@ -125,11 +131,14 @@ async def draft_run(
         traits=traits,
         retention=flow.retention,
         tags=given.labels.tags,
+        told=told,
         started_by=given.started_by,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere
     journal.act = given.act
+    if tells:
+        journal.tells = tuple(tells)
     return journal, state, space, drafts
 
 

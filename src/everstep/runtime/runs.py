@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.migrate import migrated
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
+    from everstep.runtime.waits.notices.send import send_of
     from everstep.runtime.workers.claim import give_back
 else:
     newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
@@ -86,6 +87,7 @@ else:
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     Family = on_demand("everstep.runtime.drive.children.family:Family")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
+    send_of = on_demand("everstep.runtime.waits.notices.send:send_of")
     is_other = on_demand("everstep.runtime.judges:is_other")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     RunReader = on_demand("everstep.runtime.reader:RunReader")
@@ -692,6 +694,8 @@ class Runs:
         spooled = await journal.empty_outbox()
         if (journal.started_by is not None or journal.stopped) and status.is_final and not spooled:
             await self.resting.ended(journal, status)
+        if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
+            await send_of(self._services, journal.run_id)
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
             outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)

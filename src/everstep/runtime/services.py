@@ -39,6 +39,7 @@ from everstep.runtime.waits.schedulers import Schedulers
 from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
+    from everstep.graph.tells import Tell
     from everstep.runtime.live.live_data import LiveData
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.metrics.store_view import Seen, StoreView
@@ -89,6 +90,8 @@ class Services:
     """What makes spans of what is done here, if that was asked for."""
     meter: Meter | None
     """What counts for metrics; none if there are to be none."""
+    notify: tuple[Tell, ...] = ()
+    """Who is told of runs that are admitted here, whatever their flows say."""
     notes_unnamed = False
     """True if the audit log may have rows of acts without a name, as of those over HTTP."""
     looks_first = False

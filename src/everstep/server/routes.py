@@ -14,7 +14,15 @@ from everstep.client.looking.shown_values import RunValues
 from everstep.client.looking.timeline import Timeline
 from everstep.client.looking.visits import StepVisit
 from everstep.client.projection import StepPage
-from everstep.client.views import PauseInfo, PublishedEvent, RunInfo, SentSignal, SignalInfo, WaitInfo
+from everstep.client.views import (
+    NoticeInfo,
+    PauseInfo,
+    PublishedEvent,
+    RunInfo,
+    SentSignal,
+    SignalInfo,
+    WaitInfo,
+)
 from everstep.results import (
     BulkPreview,
     BulkProgress,
@@ -45,6 +53,7 @@ from everstep.server.api import (
     limits,
     looking,
     monitoring,
+    notices,
     pauses,
     runs,
     storage,
@@ -61,6 +70,7 @@ from everstep.server.checks import (
     EVENT_ID,
     MOST,
     NEWEST,
+    NOTICES,
     PART,
     RUN_ID,
     RUNS,
@@ -282,6 +292,44 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=audit.listing,
         query=AUDIT,
         answers={200: _json("Acts.", shapes.AuditLog)},
+    ),
+    Endpoint(
+        method="GET",
+        path="/notices",
+        name="list_notices",
+        role=Role.VIEWER,
+        reach=Reach.STORE,
+        summary="List what people and systems are told of runs, the newest first, and whether it was sent.",
+        handler=notices.listing,
+        query=NOTICES,
+        answers={200: _json("Notices.", shapes.NoticeList)},
+    ),
+    Endpoint(
+        method="POST",
+        path="/notices/{notice_id}/again",
+        name="send_notice_again",
+        act="resend",
+        role=Role.OPERATOR,
+        reach=Reach.STORE,
+        is_signed=True,
+        summary="Have a notice sent once more, with the same id, whatever became of it.",
+        handler=notices.again,
+        body=Body(shapes.Signed, required=False),
+        answers={200: _json("The notice.", NoticeInfo)},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/notices/again",
+        name="send_notices_again",
+        act="resend",
+        role=Role.OPERATOR,
+        reach=Reach.STORE,
+        is_signed=True,
+        summary="Have all dead letters sent once more.",
+        handler=notices.again_all,
+        body=Body(shapes.Signed, required=False),
+        answers={200: _json("How many there were.", shapes.NoticesAgain)},
     ),
     Endpoint(
         method="GET",

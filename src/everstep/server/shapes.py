@@ -16,7 +16,16 @@ from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.looking.drawing import FlowDrawing
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
-from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
+from everstep.client.views import (
+    NoticeInfo,
+    PauseInfo,
+    RunInfo,
+    RunResult,
+    RunState,
+    SignalInfo,
+    WaitInfo,
+    WorkerInfo,
+)
 from everstep.graph.labels import LABEL_NAME
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, UNSEEN, UNSEEN_IN_NAMES
 from everstep.model.enums import Status
@@ -144,6 +153,20 @@ class AuditLog(Struct, frozen=True, kw_only=True):
     audit: list[AuditInfo]
     next: Count | None
     """The number of the last act, to go on from with `after`."""
+
+
+class NoticeList(Struct, frozen=True, kw_only=True):
+    """A page of notices."""
+
+    notices: list[NoticeInfo]
+    next: Count | None
+    """The number of the last notice, to go on from with `before`."""
+
+
+class NoticesAgain(Struct, frozen=True, kw_only=True):
+    """How many dead letters are to be sent once more."""
+
+    again: Count
 
 
 class Waits(Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ GROUPS = {
             "workers",
         ),
     },
+    "notices": {"again", "again_all", "find", "send"},
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
     "storage": {"after_restore", "doctor", "drain", "info", "rekey", "schemes", "spool", "spooled", "verify"},
     "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.graph.limits import Limit
+    from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
@@ -84,6 +85,8 @@ class Flow:
     """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
+    source: str | None = None
+    """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
     _raises = True
 
     def __init__(
@@ -113,6 +116,7 @@ class Flow:
         pin_version: bool = False,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
+        notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
@@ -143,6 +147,7 @@ class Flow:
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
+            notify=notify,
             inbox=inbox,
             plain_attributes=plain_attributes,
             starts=starts,
@@ -154,8 +159,6 @@ class Flow:
         """The IR that it was read from."""
         self.original: Flow | None = None
         """The flow that it is but for what a flow around it says of its nodes."""
-        self.source: str | None = None
-        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         if self._raises and self.problems.errors:
             self._refuse()
 
@@ -201,6 +204,8 @@ class Flow:
         self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
+        self.notify = said.notify
+        """Who is told of its runs, and of what."""
         self.budgets = said.budgets
         """What its runs may spend, all that is inside them included."""
 

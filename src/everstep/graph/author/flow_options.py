@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.graph.check.started_flows import checked_flows
     from everstep.graph.limits import Limit, limits_of
+    from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
 else:
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
     checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
     limits_of = on_demand("everstep.graph.limits:limits_of")
@@ -125,6 +127,10 @@ def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     return {name: Reducer(how) for name, how in value.items()}
 
 
+def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
+    return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
+
+
 def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
     return () if value == () else checked_flows(flow, value)
 
@@ -168,6 +174,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     breakers: Annotated[
         Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)
     ] = ()
+    notify: Annotated[tuple["Tell", ...], Spec(_notify, "policies.notify", form=Spelling.TELLS)] = ()
+    """Who is told of its runs, and of what."""
     inbox: Annotated[Mapping[str, Reducer], Spec(_inbox, "policies.inbox", form=Spelling.REDUCERS)] = field(
         default_factory=dict
     )

@@ -53,6 +53,8 @@ class Spelling(StrEnum):
     BREAKERS = "breakers"
     LIMITS = "limits"
     LIMIT = "limit"
+    TELLS = "tells"
+    """Who is told of runs, and of what."""
     REDUCERS = "reducers"
     """How values take signals in, by name."""
     NODES = "nodes"

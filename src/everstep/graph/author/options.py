@@ -307,7 +307,7 @@ _FLOW: Final = (
     Option(Of.FLOW, "version", note="a run records that of the flow that is run"),
     *_named(Of.FLOW, "max_steps", "max_visits", "max_concurrency"),
     *map(_per_run, ("max_running", "max_per_group", "auto_checkpoint", "retention")),
-    *map(_whole_run, ("limits", "streams", "logs", "pin_version", "plain_attributes")),
+    *map(_whole_run, ("limits", "streams", "logs", "pin_version", "plain_attributes", "notify")),
     Option(
         Of.FLOW,
         "inbox",

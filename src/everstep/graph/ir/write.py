@@ -337,6 +337,7 @@ FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
     Spelling.DURABILITY: lambda _, value: durability_to_ir(value),
     Spelling.RETENTION: lambda _, value: None if value is None else value.to_wire(),
     Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
+    Spelling.TELLS: lambda _, value: [tell.to_wire() for tell in value],
     Spelling.REDUCERS: lambda _, value: [{"value": name, "how": str(how)} for name, how in value.items()],
     Spelling.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
     Spelling.LIMITS: lambda _, value: [limit.to_wire() for limit in value],

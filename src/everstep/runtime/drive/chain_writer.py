@@ -14,7 +14,7 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
-from everstep.model.commits import StartedBy, Tag
+from everstep.model.commits import NoticeRow, StartedBy, Tag, Told
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -113,6 +113,7 @@ class Identity(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     retention: Retention | None = None
     tags: tuple[Tag, ...] = ()
+    told: Told | None = None
     started_by: StartedBy | None = None
 
     def about(self, durability: Durability) -> dict[str, Any]:
@@ -152,6 +153,8 @@ class Journal:
     """What its records say of its trace: the first that this drive writes, and keyframes."""
     took_over: dict[str, Any] | None = None
     """What the first record of this drive says of its owner, if the one before it did not come to rest."""
+    tells: tuple[NoticeRow, ...] = ()
+    """Notices that the next checkpoint brings besides that of a status."""
     noted_from = 0
     """The sequence that this drive goes on from."""
     group: str | None = None
@@ -330,6 +333,7 @@ class Journal:
             ttl=ttl,
             process=process if owner is not None else None,
             tags=flow.tags,
+            told=flow.told,
             started_by=flow.started_by,
             **flow.traits.traits(),
         )
@@ -655,6 +659,8 @@ class Journal:
             audit := riding(record.act, self.run_id)
         ) is not None:
             commit = msgspec.structs.replace(commit, audit=audit)
+        if self.tells:
+            commit = msgspec.structs.replace(commit, tells=self.tells)
         if ATTRIBUTE in self._space.areas:
             commit = with_attributes(commit, record.steps, self._space)
         return commit, digest
@@ -682,6 +688,8 @@ class Journal:
             self._note_waits(commit)
         if commit.taken:
             del self.taken[: len(commit.taken)]
+        if commit.tells:
+            self.tells = self.tells[len(commit.tells) :]
         if self._is_told:
             self._tell(record, commit)
 
@@ -692,6 +700,14 @@ class Journal:
             data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self.listener, event)
+
+    def tell(self, occasion: str) -> None:
+        """Let all who want to be told of an occasion hear of it: the notice goes with the next checkpoint.
+
+        This is all that code which brings about an occasion has to do; `Occasion` has its name.
+        """
+        if self._services.store.capabilities.has_notices:
+            self.tells += (NoticeRow(occasion=str(occasion)),)
 
     def watch(self, written: Callable[[], None]) -> None:
         """Call back once all that is buffered now is durable."""

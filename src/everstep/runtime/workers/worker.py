@@ -53,10 +53,14 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
     from everstep.runtime.operations.schedules.flow import schedule_flow
+    from everstep.runtime.waits.notices.send import send_due
+    from everstep.runtime.waits.notices.told import set_aside
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
     rule_of = on_demand("everstep.graph.limits:rule_of")
+    send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
+    set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
     sweep_children = on_demand("everstep.runtime.drive.children.results:sweep")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
@@ -547,7 +551,7 @@ class Worker:
     async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
         """Mark a damaged run, so that no worker takes it up again before a person has looked at it."""
         try:
-            await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
+            await set_aside(self._services, run_id, epoch, error.message)
             log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
         except StoreError:
             self._leave_alone(run_id, error)
@@ -627,7 +631,7 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits of these flows whose opener died before it could."""
+        """Tell of waits of these flows whose opener died before it could, and of what notices there are."""
         services = self._services
         try:
             for name in self._names():
@@ -637,6 +641,8 @@ class Worker:
             for flow in self._flows.values():
                 if flow.starts:
                     await self._sweep_children(flow.name)
+            if services.notifiers.aliases and services.store.capabilities.has_notices:
+                await send_due(services)
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
 

@@ -45,7 +45,7 @@ from everstep.client.looking.visits import (
 )
 from everstep.client.projection import ItemsInfo, RunAct, RunError, StepLine, StepPage, WaitingFor
 from everstep.client.queries import fields_of
-from everstep.client.views import DrivenInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
+from everstep.client.views import DrivenInfo, NoticeInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, Forbidden, RunErased, RunNotFound
 from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode, Picture
 from everstep.model.acts import Act
@@ -83,6 +83,7 @@ from everstep.server.shapes import (
     Limits,
     Me,
     Nodes,
+    NoticeList,
     OneFlow,
     Pauses,
     RunCounts,
@@ -184,6 +185,8 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     ValueCut: "type state count start version size pointer is_cut mime shape",
     CutChild: "cut",
     Waits: "waits next",
+    NoticeList: "notices next",
+    NoticeInfo: "id number run_id notifier occasion state at due_at tries sent_at wait_id",
     WaitInfo: "id run_id flow node visit kind listens_for scheduler status opened_at due_at notified_at "
     "settled_at settled_by act voting",
     VotingInfo: "quorum approvers not_by votes left",
@@ -237,6 +240,7 @@ INSTEAD: Mapping[type[msgspec.Struct], Mapping[str, Any]] = {
         "token_metadata": None,
         "link": None,
     },
+    NoticeInfo: {"error": WITHHELD},
     Explanation: {"paused": WITHHELD},
     Compat: {"reason": WITHHELD, "fix": WITHHELD, "warnings": ()},
     Planned: {"key": WITHHELD, "cursor": WITHHELD},

@@ -250,6 +250,7 @@ class MemoryStore(ObjectStore):
         has_events=True,
         audits=True,
         has_labels=True,
+        has_notices=True,
         pauses=True,
         has_children=True,
         limits=True,

@@ -464,6 +464,10 @@ WITH done AS (
 )
 SELECT run_key, nextval('{schema}.changes') FROM done;
 
+-- name: has_record
+SELECT 1 FROM {schema}.runs JOIN {schema}.checkpoints USING (run_key)
+WHERE run_id = $1 AND sequence = $2 AND checkpoint_id = $3;
+
 -- name: set_aside
 WITH done AS (
     UPDATE {schema}.runs SET needs_repair = $3, owner = NULL, expires_at = NULL, process = NULL

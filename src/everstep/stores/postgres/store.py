@@ -13,7 +13,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -83,9 +83,11 @@ if TYPE_CHECKING:
     from everstep.ports.labels import Search, SearchPage
     from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.postgres.audit import add_audit, add_first, list_audit, was_told
     from everstep.stores.postgres.labels import PostgresLabels
     from everstep.stores.postgres.live import PostgresRing
+    from everstep.stores.postgres.notices import PostgresNotices
     from everstep.stores.postgres.pausing import PostgresPauses
 else:
     add_audit = on_demand("everstep.stores.postgres.audit:add_audit")
@@ -95,11 +97,13 @@ else:
     PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
     next_open = on_demand("everstep.engine.limits.keys:next_open")
+    PostgresNotices = on_demand("everstep.stores.postgres.notices:PostgresNotices")
     PostgresPauses = on_demand("everstep.stores.postgres.pausing:PostgresPauses")
 
 T = TypeVar("T")
 Hashes = list[str]
 Names = list[str]
+Notices = list[NoticeRow]
 Runs = list[RunRow]
 Signals = list[SignalRow]
 Workers = list[WorkerRow]
@@ -135,6 +139,7 @@ class PostgresStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        has_notices=True,
         searches=True,
         limits=True,
     )
@@ -266,10 +271,13 @@ class PostgresStore:
         with db.transaction():
             if was_told(db, self._sql, row):
                 commit = msgspec.structs.replace(commit, epoch=_NO_ONES)
+            is_new = commit.tells != () and self._is_new(db, commit)
             said, bodies = group([commit], self._known_flows)
             channel = self._channel if _makes_due(commit) else None
             [[[verdict]]] = rows(db, self._sql["put_more"], (said.decode(), bodies, self._now(), channel))
             self._keep_had(db, commit, _VERDICTS[verdict.encode()])
+            if is_new and verdict == Verdict.ACCEPTED:
+                self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return _VERDICTS[verdict.encode()]
 
     def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
@@ -283,10 +291,13 @@ class PostgresStore:
                 or commit.pairs
                 or commit.audit is not None
                 or commit.attributes
+                or commit.tells
                 or (commit.admission is not None and (commit.admission.tags or commit.admission.had))
             ):
                 call = self._put_more
-                has_had = has_had or bool(commit.admission is not None and commit.admission.had)
+                has_had = has_had or bool(
+                    commit.tells or (commit.admission is not None and commit.admission.had)
+                )
                 if commit.audit is not None and commit.audit.once:
                     return self._put_apart(commits)
         if has_had:
@@ -302,12 +313,20 @@ class PostgresStore:
     def _put_had(
         self, db: Connection, commits: Sequence[Commit], call: PreparedCall, values: Sequence[Any]
     ) -> bytes:
-        """Put commits of which some admit forks, with the events that these had."""
+        """Put commits of which some admit forks, with the events that these had, or bring notices."""
         with db.transaction():
+            new = [commit.tells != () and self._is_new(db, commit) for commit in commits]
             found = call(db, values)
-            for commit, verdict in zip(commits, found[1:-1].split(b","), strict=True):
+            for commit, is_new, verdict in zip(commits, new, found[1:-1].split(b","), strict=True):
                 self._keep_had(db, commit, _VERDICTS[verdict])
+                if is_new and _VERDICTS[verdict] is Verdict.ACCEPTED:
+                    self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return found
+
+    def _is_new(self, db: Connection, commit: Commit) -> bool:
+        """True unless the record is there: its put was accepted, and the reply was lost."""
+        given = (text(commit.run_id), commit.sequence, commit.checkpoint_id)
+        return not rows(db, self._sql["has_record"], given)
 
     def _keep_had(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
         if commit.admission is not None and verdict is Verdict.ACCEPTED:
@@ -497,8 +516,38 @@ class PostgresStore:
         wanted = None if owners is None else [text(owner) for owner in owners]
         return [run_row(row) for row in await self._rows("leased", self._now(), wanted)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        given = (text(run_id), epoch, text(reason))
+        if not occasion:
+            return bool(await self._rows("set_aside", *given))
+        now = self._now()
+
+        def aside(db: Connection) -> bool:
+            with db.transaction():
+                is_marked = bool(rows(db, self._sql["set_aside"], given))
+                if is_marked:
+                    self._notices.tell(db, run_id, (NoticeRow(occasion=occasion),), now)
+                return is_marked
+
+        return await self._aside(aside)
+
+    @cached_property
+    def _notices(self) -> PostgresNotices:
+        return PostgresNotices(self._at)
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        return await self._aside(lambda db: self._notices.listed(db, wanted))
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        now = self._now()
+        return await self._aside(lambda db: self._notices.take(db, notifiers, hold, limit, run_id, now))
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        return await self._acted(audit, lambda db: self._notices.change(db, row, to))
 
     @cached_property
     def _pauses(self) -> PostgresPauses:

@@ -22,9 +22,12 @@ _TELLING = (
     *("send", "tag", "keep_event", "settle_event", "note_audit"),
 )
 _PARTS = {
-    **{name: ["auditing", "opening"] for name in ("put", "restore")},
+    "put": ["auditing", "opening", "telling"],
+    "restore": ["auditing", "opening"],
+    "change_notice": ["auditing", "placing", "telling"],
     **{name: ["auditing"] for name in (*_TELLING, "pause_lane")},
-    **{name: ["marks"] for name in ("claim", "held", "list", "set_aside")},
+    **{name: ["marks"] for name in ("claim", "held", "list")},
+    "set_aside": ["marks", "telling"],
     **{name: ["auditing", "marks"] for name in ("mark", "request_stop")},
     "claim_within": ["marks", "within"],
 }

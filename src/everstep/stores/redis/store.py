@@ -14,7 +14,7 @@ from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -90,20 +90,25 @@ if TYPE_CHECKING:
     from everstep.ports.audit import AuditFilter
     from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.redis.limits import RedisLimits, Wish
     from everstep.stores.redis.live import RedisRing
+    from everstep.stores.redis.notices import notice_arguments, notice_row
     from everstep.stores.redis.pausing import lane_bytes, read_held
 else:
     next_open = on_demand("everstep.engine.limits.keys:next_open")
     RedisLimits = on_demand("everstep.stores.redis.limits:RedisLimits")
     Wish = on_demand("everstep.stores.redis.limits:Wish")
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
+    notice_arguments = on_demand("everstep.stores.redis.notices:notice_arguments")
+    notice_row = on_demand("everstep.stores.redis.notices:notice_row")
     lane_bytes = on_demand("everstep.stores.redis.pausing:lane_bytes")
     read_held = on_demand("everstep.stores.redis.pausing:read_held")
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
 Hashes = list[str]
+Notices = list[NoticeRow]
 Runs = list[RunRow]
 Signals = list[SignalRow]
 Waits = list[WaitRow]
@@ -144,6 +149,7 @@ class RedisStore:
         pauses=True,
         has_children=True,
         limits=True,
+        has_notices=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -393,8 +399,28 @@ class RedisStore:
         rows = [run_row(name.decode(), hash_of(flat)) for name, flat in await self._aside("leased")]
         return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        return bool(await self._aside("set_aside", run_id, epoch, reason))
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        return bool(await self._aside("set_aside", run_id, epoch, reason, occasion))
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        index, most = "" if wanted.state is None else f":{wanted.state}", wanted.limit
+        if wanted.run_id is not None:
+            index, most = f":run:{wanted.run_id}", -1
+        before = "" if wanted.before is None else wanted.before
+        found = map(notice_row, await self._aside("notices", index, before, most))
+        return [row for row in found if wanted.matches(row)][: wanted.limit]
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        found = await self._aside("take_notices", span(hold), limit, run_id or "", *notifiers)
+        return [notice_row(row) for row in found]
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        given: Sequence[Argument] = (*notice_arguments(row, to), *audit_told(audit))
+        return bool(await self._aside("change_notice", *given))
 
     async def mark(
         self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None

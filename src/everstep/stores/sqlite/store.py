@@ -25,7 +25,7 @@ from everstep.engine.commits import (
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from everstep.ports.labels import Search, SearchPage
     from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.sqlite.audit import SqliteAudit
     from everstep.stores.sqlite.claims import SqliteDueRuns
     from everstep.stores.sqlite.events import SqliteEvents
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from everstep.stores.sqlite.limits import SqliteLimits
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
+    from everstep.stores.sqlite.notices import SqliteNotices
     from everstep.stores.sqlite.pausing import held, pause_lane, unpause_lane
     from everstep.stores.sqlite.restoring import restore
     from everstep.stores.sqlite.side_tables import SideTables
@@ -126,6 +128,7 @@ else:
     unpause_lane = on_demand("everstep.stores.sqlite.pausing:unpause_lane")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
     SqliteRing = on_demand("everstep.stores.sqlite.live:SqliteRing")
+    SqliteNotices = on_demand("everstep.stores.sqlite.notices:SqliteNotices")
     SideTables = on_demand("everstep.stores.sqlite.side_tables:SideTables")
     write_and_remove = on_demand("everstep.stores.sqlite.health:write_and_remove")
 
@@ -133,6 +136,7 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Hashes = list[str]
 Names = list[str]
+Notices = list[NoticeRow]
 Claims = list[tuple[RunRow, Lease]]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
@@ -160,6 +164,7 @@ class SqliteStore:
         has_children=True,
         searches=True,
         limits=True,
+        has_notices=True,
     )
     looks_every = 0.25
     tells_pauses = True
@@ -357,6 +362,8 @@ class SqliteStore:
             self._audit.add(commit.audit, self._clock.now())
         if commit.attributes:
             self._labels.set(key, (), commit.attributes)
+        if commit.tells:
+            self._notices.tell(key, commit.tells, self._clock.now())
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -421,6 +428,10 @@ class SqliteStore:
             self._known_flows.add(a.flow_hash)
         self._remember(commit.run_id, key)
         self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
+        if a.told:
+            self._notices.admit(key, a.told)
+        if commit.tells:
+            self._notices.tell(key, commit.tells, self._clock.now())
         if commit.waits or commit.closed:
             self._waits.take(key, commit)
         else:
@@ -693,10 +704,39 @@ class SqliteStore:
         found = [run_row(row) for row in self._execute("leased_runs", (to_int(self._clock.now()),))]
         return [row for row in found if owners is None or (row.lease and row.lease.owner in owners)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        with self._lock, plainly(self.path):
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        def aside() -> bool:
             self._db.execute(self._sql["set_aside"], (run_id, epoch, reason))
-            return self._db.changes() == 1
+            is_marked = self._db.changes() == 1
+            key = self._key_of(run_id) if is_marked and occasion and self._side.are_there() else None
+            if key is not None:
+                self._notices.tell(key, (NoticeRow(occasion=occasion),), self._clock.now())
+            return is_marked
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(aside) if occasion else aside()
+
+    @cached_property
+    def _notices(self) -> SqliteNotices:
+        return SqliteNotices(self._db, self._side)
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        with self._lock, plainly(self.path):
+            return self._notices.listed(wanted)
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        now = self._clock.now()
+        with self._lock, plainly(self.path):
+            if not self._notices.has_due(now):
+                return []
+            return self._in_transaction(partial(self._notices.take, notifiers, hold, limit, run_id, now))
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        return self._do(audit, partial(self._notices.change, row, to))
 
     async def mark(
         self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None

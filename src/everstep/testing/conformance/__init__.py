@@ -40,14 +40,14 @@ from everstep.testing.conformance.fleet import (  # noqa: E402
     Turns,
     Workers,
 )
-from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
+from everstep.testing.conformance.forks import Forks, Recoding, Trimming  # noqa: E402
 from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
 from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
-from everstep.testing.conformance.recoding import Recoding  # noqa: E402
+from everstep.testing.conformance.notices import Notices  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
 from everstep.testing.conformance.retention import (  # noqa: E402
@@ -95,6 +95,7 @@ class StoreConformance(
     Attributes,
     Searches,
     Heads,
+    Notices,
     Pausing,
     Due,
     Endings,

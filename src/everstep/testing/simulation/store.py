@@ -65,7 +65,7 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events", "audit", "labels", "held"),
+    *("inbox", "had_events", "audit", "labels", "notices", "held"),
     "limit_states",
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
@@ -99,6 +99,8 @@ WRITES = (
         "note",
         "note_audit",
         "forget_audit",
+        "take_notices",
+        "change_notice",
     ),
     "tidy",
 )
@@ -118,6 +120,7 @@ _CAPABILITIES = Capabilities(
     has_events=True,
     audits=True,
     has_labels=True,
+    has_notices=True,
     pauses=True,
     has_children=True,
     limits=True,

@@ -33,6 +33,9 @@ LEAST = {
     "list_workers": "viewer",
     "list_untaken": "viewer",
     "read_audit": "admin",
+    "list_notices": "viewer",
+    "send_notice_again": "operator",
+    "send_notices_again": "operator",
     "list_breakers": "viewer",
     "reset_breaker": "operator",
     "show_run": "viewer",
@@ -137,7 +140,7 @@ ask = wait.question(
     prompt=f"Is it {SECRET}?",
 )
 asking = Flow("asking", [look, ask], streams=True, logs=True)
-failing = Flow("failing", [look, send], logs=True)
+failing = Flow("failing", [look, send], logs=True, notify="ops")
 tripping = Flow("tripping", [look, send], breakers=[Breaker("mail", failures=1, shared=True)])
 
 
@@ -170,6 +173,7 @@ async def path_of(s: Serving, endpoint: Endpoint, run_id: str = "halted") -> str
     """Return the path of an endpoint with things that are there."""
     [waiting] = await s.host.waits("halted", status=None)
     there = {"run_id": run_id, "wait_id": waiting.id, "token": waiting.token or "", "breaker": "mail"}
+    there |= {"notice_id": "failed-1"}
     there |= {"event": "paid", "flow": "asking", "address": "look"}
     there |= {"edition": "now", "name": "app.js", "view": ""}
     return re.sub(r"{(\w+)(?::path)?}", lambda found: there[found[1]], endpoint.path)

@@ -515,6 +515,8 @@ WAIT: dict[tuple[str, str], Sample] = {
     ("options", ""): waiting(lambda: wait.question("work", options=["a", "b"])),
     ("scheduler", ""): waiting(lambda: wait.timer("work", duration="1h", scheduler="elsewhere")),
     ("notify", ""): waiting(lambda: wait.approval("work", notify="desk")),
+    ("remind", ""): waiting(lambda: wait.approval("work", notify="desk", remind="1d")),
+    ("escalate", ""): waiting(lambda: wait.approval("work", escalate={"1d": "desk"})),
     ("signal", ""): waiting(lambda: wait.signal("work", signal="sent")),
     ("event", ""): waiting(lambda: wait.event("work", event="happened")),
     ("approvers", ""): waiting(lambda: wait.approval("work", approvers=["ann", "bob"])),
