@@ -49,6 +49,7 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.ended,
         state.key_run,
         state.books.to_ledger(),
+        None if state.undo is None else state.undo.kept(),
     )
 
 
@@ -84,11 +85,11 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     special = pending.union(scope.consumed, scope.fired, scope.winners)
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
-        path_of(i): _node(scope, i, due) if i in special else _plain_node(scope, i) for i in (*settled, *due)
+        path_of(i): node_state(scope, i, due) if i in special else _plain_node(scope, i) for i in (*settled, *due)
     }
 
 
-def _node(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
+def node_state(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
     return NodeState(
         visits=scope.visits[i],
         status=scope.statuses[i],
@@ -145,7 +146,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         scope.steps, scope.error = inner.steps, inner.error
     for path, node in kept.nodes.items():
         scope, i, _ = state.locate(path)
-        _restore_node(scope, i, node)
+        restore_node(scope, i, node)
         if node.wait is not None:
             state.waits[node.wait.wait_id] = (scope, i)
     for task in kept.tasks:
@@ -181,7 +182,7 @@ def _restore_visit(
     opened.given = given.get(visit.task or 0, ())
 
 
-def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
+def restore_node(scope: Scope, i: int, node: NodeState) -> None:
     scope.visits[i] = node.visits
     scope.statuses[i] = node.status
     scope.attempts[i] = node.attempts

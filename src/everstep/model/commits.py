@@ -188,11 +188,15 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Who does what this put does, for the audit log: written with it if it is accepted."""
     attributes: tuple[Attribute, ...] = ()
     """Attributes that the record sets: the row has them from this put on."""
+    undoing: str | None = None
+    """That the run is undoing what it did, or what came of that, if this put changes it. It also answers a
+    stop request."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
         has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
+        has_rows = has_rows or self.undoing is not None
         return self.status is None and self.admission is None and self.audit is None and not has_rows
 
 
@@ -216,6 +220,8 @@ class StopRequest(StrEnum):
     """What the owner of a run is asked to do with it instead of going on."""
 
     CANCEL = "cancel"
+    UNDO = "undo"
+    """To cancel it, and to undo what it did, whatever its flow says."""
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

@@ -104,11 +104,19 @@ class RestingRuns:
         folded = await self.reader.rehydrate(row, plan)
         return await self.journal_of(row, folded, plan, Durability(), lease), folded
 
-    async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
-        """End a claimed run that is to be cancelled."""
-        journal, _ = await self.journal_at_rest(row, lease)
+    async def end_cancelled(self, row: RunRow, lease: Lease) -> bool:
+        """End a claimed run that is to be cancelled; false if it has something to undo, which takes its code."""
+        journal, folded = await self.journal_at_rest(row, lease)
+        if folded.state.undo is not None and not folded.state.undo.is_over:
+            return False
         await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
+        return True
+
+    async def has_to_undo(self, row: RunRow) -> bool:
+        """True if what a run did is to be undone before it ends."""
+        folded = await self.reader.rehydrate(row, await self.reader.plan(row), at=row.checkpoints)
+        return folded.state.undo is not None
 
     async def reopen(self, row: RunRow, act: Act | None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.

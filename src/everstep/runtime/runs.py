@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from everstep.runtime.stay import stay
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.travel.migrate import migrated
+    from everstep.runtime.undo.rules import check_goes_on, may_undo
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
     from everstep.runtime.workers.claim import give_back
@@ -88,6 +89,8 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    check_goes_on = on_demand("everstep.runtime.undo.rules:check_goes_on")
+    may_undo = on_demand("everstep.runtime.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     open_waits = on_demand("everstep.runtime.waits.answers:open_waits")
@@ -109,6 +112,8 @@ class Ready(msgspec.Struct, frozen=True):
     space: ValueSpace
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    stop: StopRequest | None = None
+    """What it was asked for, if that is for its drive to answer: it undoes what it did."""
 
 
 class Runs:
@@ -116,7 +121,7 @@ class Runs:
 
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
-        self.keeper = keeper
+        self.keeper = services.keeper = keeper
 
     # A run that begins here and ends needs none of these.
 
@@ -360,7 +365,8 @@ class Runs:
             await self.resting.release(lease)  # it had ended, and what said so waited on this machine
         else:
             with suppress(LeaseLost):  # who has it by now was asked to end it, too
-                await self.resting.end_cancelled(row, lease)
+                if not await self.resting.end_cancelled(row, lease):
+                    await self.resting.release(lease)  # who has its code undoes what it did
         return (await self.reader.row(run_id)).status
 
     # -- starting and continuing --------------------------------------------------------------------------
@@ -476,7 +482,8 @@ class Runs:
         begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
-            if row.stop_request is not None and is_other(row, flow):
+            is_stopped = row.stop_request is not None and is_other(row, flow)
+            if is_stopped and not await self.resting.has_to_undo(row):
                 await self.resting.end_cancelled(
                     row, lease
                 )  # it would not be taken over to this flow any more
@@ -492,13 +499,16 @@ class Runs:
             if lease.epoch > 1 and row.status is Status.RUNNING:
                 machine, pid = services.processes.here()
                 journal.took_over = {"epoch": lease.epoch, "host": machine, "pid": pid}
-            if row.stop_request is StopRequest.CANCEL:
+            stop = row.stop_request
+            if stop is not None and not (state.undo is not None and may_undo(flow, state, stop)):
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             if services.tracing is not None:
                 self._trace(services.tracing, journal, flow)
             if space.has_channel_elsewhere:
                 journal.elsewhere = await attach(self._services, row.run_id, space)
+            if state.undo is not None and state.undo.has_begun:
+                check_goes_on(row, state, start)
             starts = resume_points(row, flow, state, space, start)
             # A worker has no caller to tell of it.
             is_told = not endures or services.listener is not None
@@ -529,7 +539,7 @@ class Runs:
                 at = resumed.resumed_at
                 event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
                 tell(services.listener, event)
-        return Ready(journal, state, space, resumed)
+        return Ready(journal, state, space, resumed, stop)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by a caller that could not claim it, or died before."""
@@ -627,6 +637,9 @@ class Runs:
         drive = Drive(run, self.shared if flow.breakers else None)
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
+        if ready.stop is not None:
+            drive.undoes_always = ready.stop is StopRequest.UNDO
+            drive.stop(RunCancelled(f"run {journal.run_id!r} was cancelled."))
         try:
             driving.add(drive)
             if lease is not None:

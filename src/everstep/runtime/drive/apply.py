@@ -26,6 +26,8 @@ from everstep.model.records import (
     FORK,
     RESULT,
     STREAM,
+    UNDO,
+    UNDOING,
     UNIT,
     WAIT,
     QueuedTask,
@@ -39,7 +41,11 @@ from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
 
 if TYPE_CHECKING:
     from everstep.engine.forks import fork
+    from everstep.engine.undo import begin_undo, evolve_undo, note_undo
 else:
+    begin_undo = on_demand("everstep.engine.undo:begin_undo")
+    evolve_undo = on_demand("everstep.engine.undo:evolve_undo")
+    note_undo = on_demand("everstep.engine.undo:note_undo")
     fork = on_demand("everstep.engine.forks:fork")
 
 
@@ -51,6 +57,11 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     """Take a step and the values it wrote into account."""
     if step.spent is not None or step.guards is not None:
         state.books.take(step)
+    if step.undo is not None and step.path[0] != "@":
+        note_undo(state, step)
+    elif state.undo is not None and step.path.endswith(UNDOING):
+        _apply_undo(state, space, step, slots)
+        return
     plan = state.plan
     i = plan.index.get(step.path)
     if i is not None and i not in plan.children:
@@ -92,9 +103,12 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             for scope, _ in state.places_of(step.decision or ()):
                 _give_up(space, scope)
         gone = len(state.gone)
-        state.evolve(step)
+        if step.path == UNDO:
+            begin_undo(state, step)
+        else:
+            state.evolve(step)
         _drop_requests(space, state.gone[gone:])
-        if space.under_way and step.path == START:
+        if space.under_way and step.path in (START, UNDO):
             drop_over(state, space)
         return
     if "/$" in step.path and (place := state.locate_unit(step.path)) is not None:
@@ -111,6 +125,19 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         _drop_requests(space, state.gone[gone:])
     if space.under_way and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
         drop_over(state, space)
+
+
+def _apply_undo(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step that undoes another into account."""
+    scope = state.locate(step.path)[0]
+    for slot in slots:
+        space.accept(scope, slot)
+    units = units_prefix(scope, 0) if 0 in scope.units else None
+    gone = len(state.gone)
+    evolve_undo(state, scope, step)
+    if units is not None:
+        _follow_units(scope, space, 0, units)
+    _drop_requests(space, state.gone[gone:])
 
 
 def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> None:

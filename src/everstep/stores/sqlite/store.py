@@ -347,6 +347,9 @@ class SqliteStore:
             self._audit.add(commit.audit, self._clock.now())
         if commit.attributes:
             self._labels.set(key, (), commit.attributes)
+        if commit.undoing is not None:
+            self._side.need()
+            self._db.execute(self._sql["set_undoing"], (key, commit.undoing))
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -355,7 +358,7 @@ class SqliteStore:
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         is_over = gives_back(status)
-        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(status))
+        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(commit))
         self._db.execute(self._sql["change_status"], values)
         if commit.run_id not in self._waitless:
             self._waits.follow(key, status)

@@ -275,6 +275,11 @@ class Units:
             self.leaving = (held, self._call.node)
             raise Leave(f"node {self._call.path!r} is held")
 
+    @property
+    def is_busy(self) -> bool:
+        """True if one is being made."""
+        return bool(self._in_flight)
+
     def conclude(self) -> None:
         """See whether the node was left for a wait, once its function has ended."""
         call = self._call

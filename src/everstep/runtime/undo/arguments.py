@@ -1,0 +1,105 @@
+"""What an undo is called with: what the step that it undoes read and wrote, as its records have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everstep.codec.tags import Unreadable
+from everstep.errors import UndoUnknown, ValueUnreadable
+from everstep.graph.author.flow import Flow
+from everstep.graph.author.node import Node
+from everstep.graph.author.undo import taken_by_undo
+from everstep.model.address import plain_of
+from everstep.model.enums import Status
+from everstep.model.records import RESULT, StepRecord, Undoable
+from everstep.runtime.drive.apply import TASK, Lists
+from everstep.runtime.reader import RunReader
+from everstep.runtime.rehydrate import Version
+from everstep.runtime.travel.recall import recall
+
+
+def undone_node(flow: Flow, entry: Undoable) -> Node:
+    """Return the node that a step on the stack is of. Raises if the flow has none that says how it is undone."""
+    plan, node = flow.plan, None
+    for name in plain_of(entry.path).split("/"):
+        i = plan.index.get(name) if node is None or name[0] != RESULT else None
+        if i is None:
+            node = None
+            break
+        node = plan.nodes[i]
+        child = plan.children.get(i)
+        if child is not None:
+            plan = child.plan
+            if child.is_leaf:
+                node = plan.nodes[0]
+    if node is None or node.undo is None:
+        raise UndoUnknown(
+            f"flow {flow.name!r} does not say any more how {entry.address!r} is undone; it was {entry.by!r}.",
+            fix="Undo it by hand, or bring the code back that knows it, and try again.",
+        )
+    return node
+
+
+async def arguments_of_undo(runs: RunReader, run_id: str, entry: Undoable, node: Node) -> dict[str, Any]:
+    """Return what the undo of a node is called with for one step."""
+    taken = taken_by_undo(node)
+    if not taken:
+        return {}
+    row, sequence = await runs.find(run_id, entry.sequence)
+    _, opened = await runs.lineage.read(row, sequence)
+    steps = opened.record.steps
+    k = next(k for k, step in enumerate(steps) if _is_it(step, entry))
+    wanted: dict[str, Version] = {}
+    for name, source in taken.items():
+        version = _version(steps[k], name, source.name, is_output=source.is_output)
+        if version is not None:
+            wanted[name] = version
+    found = await recall(runs, f"{run_id}@{sequence}", list(wanted.values()))
+    given = {name: found[version] for name, version in wanted.items()}
+    if "#" in entry.recorded.rpartition("/")[2] and node.inner is not None:
+        given |= await _of_item(runs, run_id, entry, k, node)
+    for name, value in given.items():
+        if isinstance(value, Unreadable):
+            raise ValueUnreadable(
+                f"what undoes {entry.address!r} needs {name!r}, which cannot be read: {value.why}",
+                fix="Import the module of its class or give its key, and try again; or undo it by hand.",
+            )
+    return given
+
+
+def _is_it(step: StepRecord, entry: Undoable) -> bool:
+    return (step.path, step.visit, step.status) == (entry.recorded, entry.visit, Status.COMPLETED)
+
+
+def _version(step: StepRecord, name: str, recorded: str, *, is_output: bool) -> Version | None:
+    """Return which version of which value a step wrote, or read; none if it did not."""
+    if is_output:
+        versions = {w.name: w.version for w in step.writes}
+        return (step.whole_name(recorded), versions[recorded]) if recorded in versions else None
+    if recorded in step.reads:
+        return step.whole_name(recorded), step.reads[recorded]
+    return None if step.task is None else (f"{TASK}{step.task}/{name}", 1)
+
+
+async def _of_item(
+    runs: RunReader, run_id: str, entry: Undoable, k: int, node: Node
+) -> dict[str, Any]:
+    """Return the same for an item that is a flow: what it began with, and what its nodes wrote last."""
+    folded = await runs.look_back(run_id, entry.sequence - 1)
+    row, sequence = await runs.find(run_id, entry.sequence)
+    _, opened = await runs.lineage.read(row, sequence)
+    folded.approach(opened, k)
+    state, space = folded.state, folded.space
+    scope, i, item = state.locate(entry.recorded)
+    assert item is not None
+    prefix = scope.opened[i].prefix_of(item)
+    inside = state.scope_at(entry.recorded)
+    Lists(space).fill(inside)
+    area = space.area(prefix)
+    given: dict[str, Any] = {}
+    inner_of = {outer: inner for inner, outer in node.exports.items()}
+    for name, source in taken_by_undo(node).items():
+        local = inner_of[source.name] if source.is_output else name
+        if local in area:
+            given[name] = space.peek(local, prefix)
+    return given

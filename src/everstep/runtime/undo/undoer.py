@@ -1,0 +1,145 @@
+"""What undoes a run while it is driven: which undo comes next, and its call.
+
+It takes the last entry of the stack and makes a call of it as of any node; the drive does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everstep.engine.keys import automatic_key, declared_key
+from everstep.engine.readiness import Place
+from everstep.engine.scope import Scope
+from everstep.engine.undo import plan_of_undo, unsettled
+from everstep.errors import BadRequest, EverstepError
+from everstep.graph.author.undo import KEY
+from everstep.graph.author.undo_questions import for_undo, how_to_go_on
+from everstep.graph.author.unknown_effects import for_an_operator
+from everstep.model.records import Undoable
+from everstep.runtime.drive.apply import Lists
+from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.finish import can_retry, has_reported
+from everstep.runtime.drive.invoke import Call, describe_error
+from everstep.runtime.drive.parallel import Beside
+from everstep.runtime.drive.prepare import Preparer
+from everstep.runtime.drive.rest import Pauses
+from everstep.runtime.integrity.run_check import newest_valid
+from everstep.runtime.reader import RunReader
+from everstep.runtime.undo.arguments import arguments_of_undo, undone_node
+
+
+class Undoer:
+    """The undoing of one run that is driven."""
+
+    def __init__(self, run: RunContext, preparer: Preparer, pauses: Pauses) -> None:
+        self._run = run
+        self._state = run.state
+        self._preparer = preparer
+        self._pauses = pauses
+        self._reader = RunReader(run.services, newest_valid)
+
+    # -- which comes next ---------------------------------------------------------------------------------
+
+    def pick(self, beside: Beside, *, is_busy: bool) -> list[Place]:
+        """Return what may start: effects of unknown fate to settle, and once there are none, one undo."""
+        undo = self._state.undo
+        assert undo is not None
+        if undo.scope is not None and undo.asks:
+            return self._startable([(undo.scope, 0)], beside)
+        open_ones = unsettled(self._state.scopes())
+        if open_ones:
+            return self._startable(open_ones, beside)
+        if undo.scope is None or is_busy:
+            return []
+        return self._startable([(undo.scope, 0)], beside)
+
+    def _startable(self, places: list[Place], beside: Beside) -> list[Place]:
+        now = self._pauses.now() if any(scope.retry_at for scope, _ in places) else None
+        found = []
+        for scope, i in places:
+            if i in scope.running:
+                continue
+            if i in scope.retry_at and now is not None and scope.retry_at[i] > now:
+                continue
+            found.append((scope, i))
+        return beside.apart_from_overdue(found) if beside.overdue else found
+
+    # -- its call -----------------------------------------------------------------------------------------
+
+    async def prepare(self, scope: Scope) -> Call | None:
+        """Return the call of the hidden node; none for any other, which is prepared as always."""
+        undo = self._state.undo
+        assert undo is not None
+        if scope is not undo.scope:
+            if scope.parent is not None:
+                Lists(self._run.space).fill(scope)
+            return None
+        entry = undo.entry
+        if entry is None:
+            call = self._call(scope, {})
+            call.asks = for_undo([one.address for one in undo.stack], undo.error)
+            return call
+        try:
+            return await self._call_of(scope, entry)
+        except EverstepError as error:
+            call = self._call(scope, {})
+            call.error, call.is_made = error, False
+            return call
+
+    def _call(self, scope: Scope, kwargs: dict[str, Any]) -> Call:
+        return Call(scope, 0, scope.plan.nodes[0], scope.visits[0] + 1, scope.attempts[0] + 1, kwargs, {})
+
+    async def _call_of(self, scope: Scope, entry: Undoable) -> Call:
+        undone = undone_node(self._run.flow, entry)
+        node = undone.undo
+        assert node is not None
+        if scope.plan.nodes[0] is not node:
+            scope.plan = plan_of_undo(node)
+        kwargs = await arguments_of_undo(self._reader, self._run.run_id, entry, undone)
+        call = self._call(scope, kwargs)
+        journal = self._run.journal
+        call.key = scope.keys.get(0) or declared_key(
+            node, journal.key_run, call.path, call.visit, kwargs, fork=self._state.key_run
+        )
+        if call.key is None:
+            call.key = automatic_key(journal.key_run, call.path, call.visit)
+        if any(p.name == KEY for p in node.params):
+            call.kwargs.setdefault(KEY, call.key)
+        await self._preparer.announce(call, is_unknown=0 in scope.begun)
+        if node.context_param is not None:
+            self._preparer.with_context(call, call.visit)
+        return call
+
+    # -- what becomes of it -------------------------------------------------------------------------------
+
+    def judge(self, call: Call) -> None:
+        """See what an attempt means while a run undoes: one that failed for good is a question to a person."""
+        undo, scope = self._state.undo, call.scope
+        assert undo is not None
+        is_hidden = scope is undo.scope
+        if is_hidden and call.error is None and call.context is not None:
+            if call.context.asked or call.context.ends:
+                call.error = BadRequest(
+                    f"{call.path!r} asks for tasks, or for the end of its flow.",
+                    fix="An undo is no place in the flow: do there what undoes the step, and no more.",
+                )
+        error = call.error
+        if error is None:
+            if is_hidden and undo.asks and call.answers is not None and not call.returned.approved:
+                call.skipped = call.returned.comment or "a person said no"
+            return
+        failures, policy = scope.attempts[call.index] + 1, scope.plan.nodes[call.index].retry
+        if can_retry(call) and failures <= policy.times:
+            return
+        if is_hidden and undo.entry is not None:
+            call.asks = how_to_go_on(undo.entry.address, undo.entry.by, describe_error(error), failures)
+        elif not is_hidden and not has_reported(call) and scope.plan.nodes[call.index].undo is not None:
+            key = call.key or scope.keys.get(call.index) or ""
+            call.asks = for_an_operator(call.path, key, call.attempt)
+        else:
+            return
+        call.error = None
+        if call.context is not None:
+            self._run.desk.release(call)
+            call.context.close()
+            call.context = None
