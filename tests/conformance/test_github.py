@@ -53,6 +53,7 @@ class Kit:
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 rationed=True,

@@ -44,6 +44,7 @@ class TestMemory(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 live=True,

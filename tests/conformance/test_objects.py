@@ -36,6 +36,7 @@ class TestObjects(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
             ),

@@ -32,6 +32,7 @@ class TestPostgres(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 searches=True,
                 has_events=True,
                 audits=True,

@@ -30,6 +30,7 @@ class TestRedis(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 live=True,

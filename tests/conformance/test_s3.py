@@ -42,6 +42,7 @@ class TestS3(StoreConformance):
                 has_labels=True,
                 pauses=True,
                 has_children=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
             ),

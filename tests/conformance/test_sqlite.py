@@ -29,6 +29,7 @@ class TestSqlite(StoreConformance):
             has_labels=True,
             pauses=True,
             has_children=True,
+            undoes=True,
             searches=True,
             has_events=True,
             audits=True,

@@ -124,6 +124,8 @@ def shown_labels(labels: Labels) -> dict[str, dict[str, Any]]:
 
 def check_labels(labels: Labels) -> None:
     """Raise if a run that comes from elsewhere has labels that none here could have been given."""
+    if not re.fullmatch(r"|undoing|complete|declined|[0-9]{1,9} skipped", labels.undoing):
+        raise BadRequest(f"it says {labels.undoing!r:.80} of undoing.")
     for one in labels.tags:
         tag(one.name, one.value)
     for kept in labels.attributes:

@@ -81,10 +81,12 @@ class Attribute(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The tags and attributes of a run, each by their names."""
+    """The tags and attributes of a run, each by their names, and what its row says of undoing."""
 
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    undoing: str = ""
+    """`undoing`, and in the end `complete`, `2 skipped` or `declined`; empty of a run that undoes nothing."""
 
 
 NO_LABELS = Labels()

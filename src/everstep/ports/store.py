@@ -194,6 +194,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `PausingStore`: runs, flows and groups can be paused."""
     has_children: bool = False
     """Its runs say which node of another run started them, and are found by that run."""
+    undoes: bool = False
+    """Its runs say that they undo what they did, which answers a stop request. It is a `LabelStore`."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
     holds_waits: bool = True

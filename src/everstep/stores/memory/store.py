@@ -252,6 +252,7 @@ class MemoryStore(ObjectStore):
         has_labels=True,
         pauses=True,
         has_children=True,
+        undoes=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

@@ -15,7 +15,7 @@ from everstep.engine.commits import admitted, closes_waits, followed, judge, jud
 from everstep.engine.settling import changed, is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Labels, Tag, Tagging
+from everstep.model.commits import NO_LABELS, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
@@ -36,7 +36,7 @@ from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, has_news
 from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
@@ -233,6 +233,8 @@ class Draft:
             self._pair()
         if commit.attributes:
             self.set(what="record", attributes=attributed(self.standing.attributes, commit.attributes))
+        if commit.undoing is not None:
+            self.set(what="record", undoing=commit.undoing)
 
     # -- leases -----------------------------------------------------------------
 
@@ -305,8 +307,9 @@ class Draft:
         return Tagging.TAGGED
 
     def restore_labels(self, labels: Labels) -> None:
-        if labels.tags or labels.attributes:
-            self.set(what="restored", tags=labels.tags, attributes=labels.attributes)
+        if labels != NO_LABELS:
+            said = {"tags": labels.tags, "attributes": labels.attributes, "undoing": labels.undoing}
+            self.set(what="restored", **said)
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
@@ -652,7 +655,7 @@ class Draft:
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
         tree, pages = self._written(standing)
-        has_more = tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = has_news(standing) or bool(tree)
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)

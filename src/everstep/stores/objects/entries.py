@@ -84,6 +84,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where marks of its signals, of events that its nodes had, and of closed waits are found."""
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    undoing: str = ""
+    """What it says of undoing."""
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""
@@ -96,6 +98,12 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is told of a run that was removed; its id stays taken."""
     erased_order: int = 0
     """Counts removed runs in the order they went."""
+
+
+def has_news(standing: Standing) -> bool:
+    """True if a run has what the first version of an entry did not know."""
+    labels = standing.tags or standing.attributes or standing.undoing
+    return bool(labels or standing.tree or standing.row.started_by)
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

@@ -108,6 +108,7 @@ class ObjectStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        undoes=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:

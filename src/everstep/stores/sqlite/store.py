@@ -153,6 +153,7 @@ class SqliteStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        undoes=True,
         searches=True,
     )
     looks_every = 0.25
@@ -348,8 +349,8 @@ class SqliteStore:
         if commit.attributes:
             self._labels.set(key, (), commit.attributes)
         if commit.undoing is not None:
-            self._side.need()
-            self._db.execute(self._sql["set_undoing"], (key, commit.undoing))
+            self._labels.set_undoing(key, commit.undoing)
+            self._db.execute(self._sql["end_stop_request"], (key,))
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -511,6 +512,8 @@ class SqliteStore:
             self._events.restore(run.row.run_id, run.had)
         if run.labels != NO_LABELS:
             self._labels.set(key, run.labels.tags, run.labels.attributes)
+            if run.labels.undoing:
+                self._labels.set_undoing(key, run.labels.undoing)
 
     async def lease(
         self,

@@ -56,6 +56,7 @@ from everstep.testing.conformance.retention import (  # noqa: E402
     RetentionRaces,
     Sweeping,
 )
+from everstep.testing.conformance.undoing import Undoes  # noqa: E402
 from everstep.testing.conformance.waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]
@@ -75,6 +76,7 @@ class StoreConformance(
     Blobs,
     Forks,
     Children,
+    Undoes,
     Trimming,
     Recoding,
     Erasing,

@@ -117,6 +117,7 @@ _CAPABILITIES = Capabilities(
     has_labels=True,
     pauses=True,
     has_children=True,
+    undoes=True,
 )
 
 
