@@ -161,7 +161,7 @@ def gives_back(status: Status) -> bool:
 
 
 def ends_stop_request(commit: Commit) -> bool:
-    """True if a run was told to stop in vain with this commit, or has stopped, or begins to undo what it did."""
+    """True if with this commit a run has stopped, was told to in vain, or begins to undo what it did."""
     return commit.undoing is not None or (commit.status is not None and commit.status.is_final)
 
 

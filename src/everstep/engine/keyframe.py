@@ -49,8 +49,13 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.ended,
         state.key_run,
         state.books.to_ledger(),
-        None if state.undo is None else state.undo.kept(),
+        None if state.undo is None else state.undo.kept(_hidden(state.undo.scope)),
     )
+
+
+def _hidden(scope: Scope | None) -> NodeState | None:
+    """Return where the node stands that undoes something."""
+    return None if scope is None else _node(scope, 0, scope.due)
 
 
 def _visits(scope: Scope) -> dict[str, OpenedState]:
@@ -85,11 +90,11 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     special = pending.union(scope.consumed, scope.fired, scope.winners)
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
-        path_of(i): node_state(scope, i, due) if i in special else _plain_node(scope, i) for i in (*settled, *due)
+        path_of(i): _node(scope, i, due) if i in special else _plain_node(scope, i) for i in (*settled, *due)
     }
 
 
-def node_state(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
+def _node(scope: Scope, i: int, due: Mapping[int, int]) -> NodeState:
     return NodeState(
         visits=scope.visits[i],
         status=scope.statuses[i],
@@ -126,7 +131,10 @@ def _units_of(units: OpenUnits) -> dict[str, Any]:
 
 
 def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
-    """Become the state that a keyframe describes; versions are by whole name."""
+    """Become the state that a keyframe describes; versions are by whole name.
+
+    If there is something to undo, the state has the stack of that already.
+    """
     state.total, state.task_count, state.ended = counters.steps, kept.task_count, False
     state.steps = sum(n.visits for path, n in kept.nodes.items() if path in state.plan.index)
     by_scope: dict[str, dict[str, int]] = {"": {}}
@@ -146,7 +154,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         scope.steps, scope.error = inner.steps, inner.error
     for path, node in kept.nodes.items():
         scope, i, _ = state.locate(path)
-        restore_node(scope, i, node)
+        _restore_node(scope, i, node)
         if node.wait is not None:
             state.waits[node.wait.wait_id] = (scope, i)
     for task in kept.tasks:
@@ -154,9 +162,18 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         enqueue(state.scope_at(place) if place else state, task.at(local))
     for path, inner in kept.scopes.items():
         state.scope_at(path).ended = inner.ended
+    if kept.undo is not None and state.undo is not None:
+        _restore_hidden(state, state.undo.scope, kept.undo.at)
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
     state.books = Books(kept.ledger)
     state.stir_all()
+
+
+def _restore_hidden(state: RunState, scope: Scope | None, node: NodeState | None) -> None:
+    if scope is not None and node is not None:
+        _restore_node(scope, 0, node)
+        if node.wait is not None:
+            state.waits[node.wait.wait_id] = (scope, 0)
 
 
 def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:
@@ -182,7 +199,7 @@ def _restore_visit(
     opened.given = given.get(visit.task or 0, ())
 
 
-def restore_node(scope: Scope, i: int, node: NodeState) -> None:
+def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
     scope.visits[i] = node.visits
     scope.statuses[i] = node.status
     scope.attempts[i] = node.attempts

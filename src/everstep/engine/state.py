@@ -32,7 +32,7 @@ from everstep.model.records import (
 )
 
 if TYPE_CHECKING:
-    from everstep.engine.undo import Undoing
+    from everstep.engine.undo.stack import Undoing
 
 START = "@start"
 """The path of the pseudo-step that begins a flow of a run anew at a node, ignoring what was due in it."""
@@ -291,7 +291,7 @@ class RunState(Scope):
     def next_retry(self) -> datetime | None:
         """Return when the earliest pause between attempts ends."""
         if self.undo is not None and self.undo.has_begun:
-            return self.undo.next_retry(self)
+            return self.undo.next_retry(self.scopes())
         if not (self.retry_at or self.restless):
             return None
         scopes = (self, *self.restless)

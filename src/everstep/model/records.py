@@ -236,7 +236,9 @@ class Undo(Stored, frozen=True, omit_defaults=True, rename=_short("by=b is_kept=
     """Of a fork: true if it goes on for its parent, and is to undo what that did."""
 
 
-class Undoable(Stored, frozen=True, omit_defaults=True, rename=_short("sequence=n path=p visit=v key=k by=b was=w")):
+class Undoable(
+    Stored, frozen=True, omit_defaults=True, rename=_short("sequence=n path=p visit=v key=k by=b was=w")
+):
     """A completed step or durable call that is undone if the run fails or is cancelled."""
 
     sequence: int
@@ -259,7 +261,12 @@ class Undoable(Stored, frozen=True, omit_defaults=True, rename=_short("sequence=
         return visit_path(self.path, self.visit)
 
 
-class UndoState(Stored, frozen=True, omit_defaults=True, rename=_short("stack=s ends=e error=x asks=a is_declined=c done=d skipped=k at=n")):
+class UndoState(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short("stack=s ends=e error=x asks=a is_declined=c done=d skipped=k at=n"),
+):
     """What a run has to undo, and how far it has come with that."""
 
     stack: tuple[Undoable, ...] = ()

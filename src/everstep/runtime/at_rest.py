@@ -105,7 +105,7 @@ class RestingRuns:
         return await self.journal_of(row, folded, plan, Durability(), lease), folded
 
     async def end_cancelled(self, row: RunRow, lease: Lease) -> bool:
-        """End a claimed run that is to be cancelled; false if it has something to undo, which takes its code."""
+        """End a claimed run that is to be cancelled; false if it has what takes its code to undo."""
         journal, folded = await self.journal_at_rest(row, lease)
         if folded.state.undo is not None and not folded.state.undo.is_over:
             return False

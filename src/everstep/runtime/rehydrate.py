@@ -23,9 +23,9 @@ from everstep.runtime.drive.values import ValueSpace, slot_of, split_name
 from everstep.runtime.lineage import Link, verified
 
 if TYPE_CHECKING:
-    from everstep.engine.undo import restore_undo
+    from everstep.engine.undo.stack import Undoing
 else:
-    restore_undo = on_demand("everstep.engine.undo:restore_undo")
+    Undoing = on_demand("everstep.engine.undo.stack:Undoing")
 
 _RESUME, _MIGRATION, _WHOLE = Trigger.RESUME, Trigger.MIGRATION, ValueForm.WHOLE
 # A member of an enum takes ten times as long to find in its class, and every record comes by here.
@@ -150,9 +150,9 @@ class Rehydrated:
                 for prefix, area in self.space.areas.items()
                 for name, slot in area.items()
             }
-            restore(self.state, versions, record.state, record.counters or Counters())
             if record.state.undo is not None:
-                restore_undo(self.state, record.state.undo)
+                self.state.undo = Undoing(record.state.undo)
+            restore(self.state, versions, record.state, record.counters or Counters())
             for name in versions if self._watched else ():
                 self._note(name)
             return

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.drive.undo.rules import check_goes_on, may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from everstep.runtime.stay import stay
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.travel.migrate import migrated
-    from everstep.runtime.undo.rules import check_goes_on, may_undo
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
     from everstep.runtime.workers.claim import give_back
@@ -89,8 +89,8 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
-    check_goes_on = on_demand("everstep.runtime.undo.rules:check_goes_on")
-    may_undo = on_demand("everstep.runtime.undo.rules:may_undo")
+    check_goes_on = on_demand("everstep.runtime.drive.undo.rules:check_goes_on")
+    may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     open_waits = on_demand("everstep.runtime.waits.answers:open_waits")

@@ -186,7 +186,7 @@ class Flow:
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
         self.plain_attributes = said.plain_attributes
         self.undo = said.undo
-        """When what its runs have done is undone: on failure, when cancelled, if a person says so, or never."""
+        """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.budgets = said.budgets

@@ -47,14 +47,13 @@ from everstep.graph.author.wiring import Wired
 from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of, of_item
 from everstep.model.durations import Span
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
+from everstep.model.records import UNDOING
 from everstep.model.retry import Retry, RetryPreset
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from everstep.graph.author.undo import undo_node
     from everstep.graph.ir.names import home_of
 else:
-    undo_node = on_demand("everstep.graph.author.undo:undo_node")
     home_of = on_demand("everstep.graph.ir.names:home_of")
 
 END: Final = "@end"
@@ -599,6 +598,28 @@ def _check_unknown(node: Node) -> bool:
             fix='Drop undo=, or say effects="effectful".',
         )
     return is_asked or node.destructive or node.undo is not None
+
+
+def undo_node(given: Any, name: str) -> Node:
+    """Return the node that undoes a step of the node called `name`: nothing in the flow leads to it."""
+    if isinstance(given, Node):
+        is_plain = type(given) is Node and given.over is None and not given.is_unbound
+        if not is_plain or given.undo is not None:
+            raise BadRequest(
+                f"node {name!r}: undo is {given!r}.",
+                fix="Give a function, or a plain node: no gate, no flow, no map, and none with an undo.",
+            )
+        made = given._copy(name=UNDOING, outputs=(), effects=Effects.EFFECTFUL, persist=given.persist)
+    elif callable(given) and not isinstance(given, type):
+        made = Node(given, name=UNDOING, effects=Effects.EFFECTFUL)
+    else:
+        raise BadRequest(f"node {name!r}: undo is {given!r:.60}.", fix="Give a function: undo=refund.")
+    made.__dict__["__name__"], made.__dict__["given"] = UNDOING, given
+    if made.streams:
+        raise BadRequest(f"node {name!r}: undo is a generator.", fix="Give a function that returns.")
+    made.result_name = None
+    made._weigh()
+    return made
 
 
 def _spell(targets: Iterable[str]) -> str:

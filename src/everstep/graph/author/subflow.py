@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from everstep.errors import BadRequest, FlowError, close_matches
 from everstep.graph.author.channel import RESULT_SUFFIX
-from everstep.graph.author.node import Node, Param
+from everstep.graph.author.node import Node, Param, undo_node
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.compile.plan import Plan
-from everstep.on_demand import on_demand
-
-if TYPE_CHECKING:
-    from everstep.graph.author.undo import undo_node
-else:
-    undo_node = on_demand("everstep.graph.author.undo:undo_node")
 
 
 class Subflow(Node):

@@ -1,15 +1,12 @@
-"""How a node is undone: its `undo`, as a node that nothing in the flow leads to. Apart, as few flows have any."""
+"""What an undo is called with, and what it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from everstep.errors import BadRequest
 from everstep.graph.author.node import Node
 from everstep.graph.ir.names import home_of
-from everstep.model.enums import Effects
-from everstep.model.records import UNDOING
 
 KEY = "idempotency_key"
 """What an undo calls its own key, if it has a parameter for that."""
@@ -22,28 +19,6 @@ class Taken(NamedTuple):
     """True for what the undone step wrote, false for what it read."""
     name: str
     """What the step's record calls it."""
-
-
-def undo_node(given: Any, name: str) -> Node:
-    """Return the hidden node that undoes a step of the node called `name`."""
-    if isinstance(given, Node):
-        is_plain = type(given) is Node and given.over is None and not given.is_unbound
-        if not is_plain or given.undo is not None:
-            raise BadRequest(
-                f"node {name!r}: undo is {given!r}.",
-                fix="Give a function, or a plain node: no gate, no flow, no map, and none with an undo.",
-            )
-        made = given._copy(name=UNDOING, outputs=(), effects=Effects.EFFECTFUL, persist=given.persist)
-    elif callable(given) and not isinstance(given, type):
-        made = Node(given, name=UNDOING, effects=Effects.EFFECTFUL)
-    else:
-        raise BadRequest(f"node {name!r}: undo is {given!r:.60}.", fix="Give a function: undo=refund.")
-    made.__dict__["__name__"], made.__dict__["given"] = UNDOING, given
-    if made.streams:
-        raise BadRequest(f"node {name!r}: undo is a generator.", fix="Give a function that returns.")
-    made.result_name = None
-    made._weigh()
-    return made
 
 
 def name_of_undo(undo: Node) -> str:
@@ -59,7 +34,7 @@ def outputs_for_undo(node: Node) -> Mapping[str, str]:
 
 
 def taken_by_undo(node: Node) -> dict[str, Taken]:
-    """Return where each parameter of a node's undo comes from; what a step writes goes before what it reads."""
+    """Return where each parameter of an undo comes from; what a step writes goes before what it reads."""
     known = {p.name: Taken(False, p.source) for p in node.params}
     known |= {said: Taken(True, now) for said, now in outputs_for_undo(node).items()}
     assert node.undo is not None

@@ -41,11 +41,9 @@ from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
 
 if TYPE_CHECKING:
     from everstep.engine.forks import fork
-    from everstep.engine.undo import begin_undo, evolve_undo, note_undo
+    from everstep.engine.undo.stack import Undoing
 else:
-    begin_undo = on_demand("everstep.engine.undo:begin_undo")
-    evolve_undo = on_demand("everstep.engine.undo:evolve_undo")
-    note_undo = on_demand("everstep.engine.undo:note_undo")
+    Undoing = on_demand("everstep.engine.undo.stack:Undoing")
     fork = on_demand("everstep.engine.forks:fork")
 
 
@@ -58,7 +56,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if step.spent is not None or step.guards is not None:
         state.books.take(step)
     if step.undo is not None and step.path[0] != "@":
-        note_undo(state, step)
+        _undo_of(state).note(step)
     elif state.undo is not None and step.path.endswith(UNDOING):
         _apply_undo(state, space, step, slots)
         return
@@ -104,7 +102,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
                 _give_up(space, scope)
         gone = len(state.gone)
         if step.path == UNDO:
-            begin_undo(state, step)
+            _turn_back(state, step)
         else:
             state.evolve(step)
         _drop_requests(space, state.gone[gone:])
@@ -127,6 +125,21 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         drop_over(state, space)
 
 
+def _undo_of(state: RunState) -> Undoing:
+    """Return what a run has to undo."""
+    if state.undo is None:
+        state.undo = Undoing()
+    return state.undo
+
+
+def _turn_back(state: RunState, step: StepRecord) -> None:
+    """Begin to undo: nothing of the run goes forward any more, and nothing that it waits for is wanted."""
+    state.gone += state.waits
+    state.reopen()
+    state.ask_again()
+    _undo_of(state).begin(step)
+
+
 def _apply_undo(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
     """Take a step that undoes another into account."""
     scope = state.locate(step.path)[0]
@@ -134,7 +147,11 @@ def _apply_undo(state: RunState, space: ValueSpace, step: StepRecord, slots: Seq
         space.accept(scope, slot)
     units = units_prefix(scope, 0) if 0 in scope.units else None
     gone = len(state.gone)
-    evolve_undo(state, scope, step)
+    assert state.undo is not None
+    take(scope, 0, step)
+    state.count(step)
+    state.follow_wait(scope, 0, step)
+    state.undo.after(step)
     if units is not None:
         _follow_units(scope, space, 0, units)
     _drop_requests(space, state.gone[gone:])

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.drive.undo.undoer import Undoer
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.live.around import Surroundings
-    from everstep.runtime.undo.undoer import Undoer
     from everstep.runtime.waits.open import DriveWaits
 else:
     Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
@@ -60,7 +60,7 @@ else:
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
     Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
-    Undoer = on_demand("everstep.runtime.undo.undoer:Undoer")
+    Undoer = on_demand("everstep.runtime.drive.undo.undoer:Undoer")
     DriveWaits = on_demand("everstep.runtime.waits.open:DriveWaits")
 
 
@@ -619,7 +619,7 @@ class Drive:
             self.failure = error
 
     async def _end(self) -> Status | None:
-        """Record what still runs, then write the last checkpoint; none if what the run did is undone first."""
+        """Record what still runs, then write the last checkpoint; none if the run is undone first."""
         while self._beside.calls or self._finished:
             if self._rest.stop is not None:
                 await self._heed(self._rest.stop)
@@ -880,7 +880,9 @@ class Drive:
     def _write(self, trigger: Trigger | None) -> Pending:
         """Write what was recorded, if there is a reason."""
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._beside.calls or (self._state.active and self.failure is None) or self._undo is not None
+        goes_on = (
+            self._beside.calls or (self._state.active and self.failure is None) or self._undo is not None
+        )
         if trigger is not None and goes_on and self._journal.steps:
             if self._state.waits and not self._beside.calls:
                 self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do

@@ -15,8 +15,8 @@ import msgspec
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.engine.undo import restore_undo
 from everstep.engine.translate import translate, wake
+from everstep.engine.undo.stack import Undoing
 from everstep.engine.verdict import judge
 from everstep.errors import (
     BadRequest,
@@ -382,9 +382,9 @@ async def _carry_over(
     }
     state = RunState(names.new)
     moved = translate(kept, names, key_run=key_run, bumps=bumps)
-    restore(state, versions, moved, Counters(old.total))
     if moved.undo is not None:
-        restore_undo(state, moved.undo)
+        state.undo = Undoing(moved.undo)
+    restore(state, versions, moved, Counters(old.total))
     wake(state, names)
     return state, told + gifts
 

@@ -289,7 +289,9 @@ class PostgresStore:
             if commit.undoing is not None:
                 is_apart = True
         if is_apart:
-            found = self._connections.use(partial(self._put_and_keep, commits=commits, call=call, values=values))
+            found = self._connections.use(
+                partial(self._put_and_keep, commits=commits, call=call, values=values)
+            )
         else:
             found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]

@@ -84,9 +84,7 @@ class SqliteLabels:
             except ValueError as error:
                 raise StateCorrupted(f"an attribute of run {run_id!r} was altered: {error}.") from error
         return {
-            run_id: Labels(
-                tuple(tags.get(run_id, ())), tuple(found.get(run_id, ())), undoing.get(run_id, "")
-            )
+            run_id: Labels(tuple(tags.get(run_id, ())), tuple(found.get(run_id, ())), undoing.get(run_id, ""))
             for run_id in tags.keys() | found.keys() | undoing.keys()
         }
 

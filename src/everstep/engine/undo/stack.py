@@ -1,7 +1,4 @@
-"""What a run has to undo: a stack of what it has completed, and where the step stands that undoes the last.
-
-Apart from the fold of all the rest, which most runs have alone.
-"""
+"""What a run has to undo: a stack of what it has completed, and the step that undoes the last of it."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 
-from everstep.engine.fold import activate, ask_again, take
-from everstep.engine.keyframe import node_state, restore_node
+from everstep.engine.fold import activate, ask_again
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.errors import FlowError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Effects, Status
-from everstep.model.records import UNDOING, ErrorInfo, StepRecord, Undoable, UndoState
+from everstep.model.records import UNDOING, ErrorInfo, NodeState, StepRecord, Undoable, UndoState
 
 ASK = "ask"
 """Behind how a run ends: a person says first whether it is undone."""
@@ -46,8 +41,8 @@ class Undoing:
         who asks for it."""
         self._open()
 
-    def kept(self) -> UndoState:
-        """Return it as a keyframe holds it."""
+    def kept(self, at: NodeState | None) -> UndoState:
+        """Return it as a keyframe holds it, with where the hidden node stands."""
         return UndoState(
             stack=tuple(self.stack),
             ends=self.ends,
@@ -56,12 +51,12 @@ class Undoing:
             is_declined=self.is_declined,
             done=self.done,
             skipped=self.skipped,
-            at=None if self.scope is None else node_state(self.scope, 0, self.scope.due),
+            at=at,
         )
 
-    def next_retry(self, state: RunState) -> datetime | None:
+    def next_retry(self, scopes: Iterator[Scope]) -> datetime | None:
         """Return when the earliest pause before an attempt ends."""
-        places = unsettled(state.scopes())
+        places = unsettled(scopes)
         if self.scope is not None:
             places.append((self.scope, 0))
         return min((scope.retry_at[i] for scope, i in places if i in scope.retry_at), default=None)
@@ -162,41 +157,6 @@ def unsettled(scopes: Iterator[Scope]) -> list[tuple[Scope, int]]:
         for i in sorted(scope.begun)
         if scope.plan.nodes[i].undo is not None and (i in scope.due or i in scope.running)
     ]
-
-
-def restore_undo(state: RunState, kept: UndoState) -> None:
-    """Become what a keyframe says of what a run has to undo."""
-    undo = state.undo = Undoing(kept)
-    if undo.scope is not None and kept.at is not None:
-        restore_node(undo.scope, 0, kept.at)
-        if kept.at.wait is not None:
-            state.waits[kept.at.wait.wait_id] = (undo.scope, 0)
-
-
-def note_undo(state: RunState, step: StepRecord) -> None:
-    """Take a step into account that says how it is undone."""
-    if state.undo is None:
-        state.undo = Undoing()
-    state.undo.note(step)
-
-
-def begin_undo(state: RunState, step: StepRecord) -> None:
-    """Begin to undo: nothing of the run goes forward any more, and nothing that it waits for is wanted."""
-    if state.undo is None:
-        state.undo = Undoing()
-    state.gone += state.waits
-    state.reopen()
-    state.ask_again()
-    state.undo.begin(step)
-
-
-def evolve_undo(state: RunState, scope: Scope, step: StepRecord) -> None:
-    """Take a step of the hidden node into account."""
-    assert state.undo is not None
-    take(scope, 0, step)
-    state.count(step)
-    state.follow_wait(scope, 0, step)
-    state.undo.after(step)
 
 
 def plan_of_undo(node: Node) -> Plan:

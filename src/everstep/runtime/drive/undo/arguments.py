@@ -1,4 +1,6 @@
-"""What an undo is called with: what the step that it undoes read and wrote, as its records have it."""
+"""What an undo is called with: what the step that it undoes read and wrote, as its records have it. Apart, as
+it reads the past of a run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from everstep.runtime.travel.recall import recall
 
 
 def undone_node(flow: Flow, entry: Undoable) -> Node:
-    """Return the node that a step on the stack is of. Raises if the flow has none that says how it is undone."""
+    """Return the node that a step on the stack is of. Raises if the flow says no more how to undo it."""
     plan, node = flow.plan, None
     for name in plain_of(entry.path).split("/"):
         i = plan.index.get(name) if node is None or name[0] != RESULT else None
@@ -81,9 +83,7 @@ def _version(step: StepRecord, name: str, recorded: str, *, is_output: bool) -> 
     return None if step.task is None else (f"{TASK}{step.task}/{name}", 1)
 
 
-async def _of_item(
-    runs: RunReader, run_id: str, entry: Undoable, k: int, node: Node
-) -> dict[str, Any]:
+async def _of_item(runs: RunReader, run_id: str, entry: Undoable, k: int, node: Node) -> dict[str, Any]:
     """Return the same for an item that is a flow: what it began with, and what its nodes wrote last."""
     folded = await runs.look_back(run_id, entry.sequence - 1)
     row, sequence = await runs.find(run_id, entry.sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.runtime.undo.saga import Killer, Life, crash
+from tests.integration.runtime.drive.undo.saga import Killer, Life, crash
 from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.stores("memory")

@@ -1,9 +1,11 @@
-"""Whether a run is undone, and what may still be done with one that was."""
+"""Whether a run is undone, and what may still be done with one that was. Apart from the drive, which is not
+needed for it.
+"""
 
 from __future__ import annotations
 
 from everstep.engine.state import RunState
-from everstep.engine.undo import unsettled
+from everstep.engine.undo.stack import unsettled
 from everstep.errors import RunUndone
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import StopRequest

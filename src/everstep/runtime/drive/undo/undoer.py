@@ -5,17 +5,19 @@ It takes the last entry of the stack and makes a call of it as of any node; the 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from everstep.engine.keys import automatic_key, declared_key
 from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
-from everstep.engine.undo import plan_of_undo, unsettled
+from everstep.engine.undo.stack import plan_of_undo, unsettled
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.undo import KEY
-from everstep.graph.author.undo_questions import for_undo, how_to_go_on
 from everstep.graph.author.unknown_effects import for_an_operator
-from everstep.model.records import Undoable
+from everstep.graph.author.wait_options import Wait
+from everstep.model.records import ErrorInfo, Undoable
+from everstep.model.waits import SETTLE
 from everstep.runtime.drive.apply import Lists
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import can_retry, has_reported
@@ -23,9 +25,14 @@ from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import Pauses
+from everstep.runtime.drive.undo.arguments import arguments_of_undo, undone_node
 from everstep.runtime.integrity.run_check import newest_valid
 from everstep.runtime.reader import RunReader
-from everstep.runtime.undo.arguments import arguments_of_undo, undone_node
+
+UNDOES: Final = "undoes"
+"""What the context of a question calls the step that is undone."""
+_SHOWN = 20
+"""How many steps a question names."""
 
 
 class Undoer:
@@ -77,7 +84,7 @@ class Undoer:
         entry = undo.entry
         if entry is None:
             call = self._call(scope, {})
-            call.asks = for_undo([one.address for one in undo.stack], undo.error)
+            call.asks = _whether_to_undo([one.address for one in undo.stack], undo.error)
             return call
         try:
             return await self._call_of(scope, entry)
@@ -113,16 +120,16 @@ class Undoer:
     # -- what becomes of it -------------------------------------------------------------------------------
 
     def judge(self, call: Call) -> None:
-        """See what an attempt means while a run undoes: one that failed for good is a question to a person."""
+        """See what an attempt means while a run undoes: after one that failed for good a person is asked."""
         undo, scope = self._state.undo, call.scope
         assert undo is not None
         is_hidden = scope is undo.scope
-        if is_hidden and call.error is None and call.context is not None:
-            if call.context.asked or call.context.ends:
-                call.error = BadRequest(
-                    f"{call.path!r} asks for tasks, or for the end of its flow.",
-                    fix="An undo is no place in the flow: do there what undoes the step, and no more.",
-                )
+        context = call.context if is_hidden and call.error is None else None
+        if context is not None and (context.asked or context.ends):
+            call.error = BadRequest(
+                f"{call.path!r} asks for tasks, or for the end of its flow.",
+                fix="An undo is no place in the flow: do there what undoes the step, and no more.",
+            )
         error = call.error
         if error is None:
             if is_hidden and undo.asks and call.answers is not None and not call.returned.approved:
@@ -132,7 +139,7 @@ class Undoer:
         if can_retry(call) and failures <= policy.times:
             return
         if is_hidden and undo.entry is not None:
-            call.asks = how_to_go_on(undo.entry.address, undo.entry.by, describe_error(error), failures)
+            call.asks = _how_to_go_on(undo.entry.address, undo.entry.by, describe_error(error), failures)
         elif not is_hidden and not has_reported(call) and scope.plan.nodes[call.index].undo is not None:
             key = call.key or scope.keys.get(call.index) or ""
             call.asks = for_an_operator(call.path, key, call.attempt)
@@ -143,3 +150,29 @@ class Undoer:
             self._run.desk.release(call)
             call.context.close()
             call.context = None
+
+
+def _how_to_go_on(address: str, by: str, error: ErrorInfo, failures: int) -> Wait:
+    """Return the wait after an undo has failed for good: again, done by hand, or skipped with a reason."""
+    return Wait(
+        kind=SETTLE,
+        prompt=f"{address} cannot be undone: {error.type}: {error.message} "
+        "Try again, say that it was done by hand, or skip it and say why.",
+        context={
+            UNDOES: address,
+            "undo": by,
+            "error": f"{error.type}: {error.message}",
+            "attempts": failures,
+        },
+    )
+
+
+def _whether_to_undo(addresses: Sequence[str], error: ErrorInfo | None) -> Wait:
+    """Return the wait in which a person says whether a run is undone at all."""
+    why = "it was cancelled" if error is None else f"{error.type}: {error.message}"
+    named = list(reversed(addresses))[:_SHOWN]
+    return Wait(
+        kind="approval",
+        prompt=f"Undo what the run has done? {len(addresses)} steps can be undone. Why: {why}",
+        context={UNDOES: named, "steps": len(addresses)},
+    )
