@@ -21,7 +21,7 @@ ROOMS = (
 """What the core is made of, but for the rooms inside these that it does without:"""
 OUTSIDE = (
     *("runtime/bundles", "runtime/integrity", "runtime/retention", "runtime/travel"),
-    *("runtime/operations/asking", "runtime/operations/bulk"),
+    *("runtime/operations/asking", "runtime/operations/bulk", "runtime/drive/undo"),
     "runtime/rekey.py",
     *("stores/postgres", "stores/redis", "stores/apart.py"),
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),

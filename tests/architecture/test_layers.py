@@ -153,13 +153,17 @@ BETWEEN_ROOMS: dict[str, str] = {
     "frontends.pipelines": "dot pipelines.lint",
     "frontends.pipelines.lint": "dot",
     "graph.author": "check compile ir",
-    "graph.check": "author compile",
+    "graph.check": "author compile ir",
     "graph.compile": "author check",
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive guards live metrics operations outage waits workers integrity tracing travel",
-    "runtime.drive": "guards live metrics operations outage drive.units tracing waits workers",
+    "engine": "undo",
+    "runtime": (
+        "drive drive.undo guards live metrics operations outage waits workers integrity tracing travel"
+    ),
+    "runtime.drive": "guards live metrics operations outage drive.undo drive.units tracing waits workers",
+    "runtime.drive.undo": "integrity travel",
     "runtime.drive.units": "outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",

@@ -62,7 +62,8 @@ class _Translator:
 
     def _undo(self, kept: UndoState) -> UndoState:
         """Return what is to be undone, where it stands now; what has no place there is undone by hand."""
-        return _replace(kept, {"stack": tuple(map(self._undoable, kept.stack))})
+        moved: UndoState = _replace(kept, {"stack": tuple(map(self._undoable, kept.stack))})
+        return moved
 
     def _undoable(self, entry: Undoable) -> Undoable:
         head, mark, unit = entry.path.partition(f"/{RESULT}")

@@ -198,8 +198,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
         has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
-        has_rows = has_rows or self.undoing is not None
-        return self.status is None and self.admission is None and self.audit is None and not has_rows
+        has_news = self.status is not None or self.admission is not None or self.audit is not None
+        return not (has_news or has_rows or self.undoing is not None)
 
 
 class Verdict(StrEnum):

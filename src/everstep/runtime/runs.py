@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import attach
-    from everstep.runtime.drive.undo.rules import check_goes_on, may_undo
+    from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
@@ -89,7 +89,6 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
-    check_goes_on = on_demand("everstep.runtime.drive.undo.rules:check_goes_on")
     may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
@@ -482,8 +481,8 @@ class Runs:
         begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
-            is_stopped = row.stop_request is not None and is_other(row, flow)
-            if is_stopped and not await self.resting.has_to_undo(row):
+            stop = row.stop_request
+            if stop is not None and is_other(row, flow) and not await self.resting.has_to_undo(row):
                 await self.resting.end_cancelled(
                     row, lease
                 )  # it would not be taken over to this flow any more
@@ -499,16 +498,13 @@ class Runs:
             if lease.epoch > 1 and row.status is Status.RUNNING:
                 machine, pid = services.processes.here()
                 journal.took_over = {"epoch": lease.epoch, "host": machine, "pid": pid}
-            stop = row.stop_request
-            if stop is not None and not (state.undo is not None and may_undo(flow, state, stop)):
+            if stop is not None and not may_undo(flow, state, stop):
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             if services.tracing is not None:
                 self._trace(services.tracing, journal, flow)
             if space.has_channel_elsewhere:
                 journal.elsewhere = await attach(self._services, row.run_id, space)
-            if state.undo is not None and state.undo.has_begun:
-                check_goes_on(row, state, start)
             starts = resume_points(row, flow, state, space, start)
             # A worker has no caller to tell of it.
             is_told = not endures or services.listener is not None

@@ -101,7 +101,7 @@ class NodeKeywords(TypedDict, total=False):
     answer_type: Any
     on_unknown: OnUnknown
     probe: Callable[..., Any] | None
-    undo: Any
+    undo: Callable[..., Any] | None
     identifier: str
     checkpointable: bool | None
     replayable: bool | None

@@ -185,7 +185,9 @@ class NodeOptions(Struct, frozen=True, kw_only=True):
         Callable[..., Any] | None,
         Spec(_as_it_is, "probe", NAME_OR_NULL, Spelling.FUNCTION, of_functions=True),
     ] = None
-    undo: Annotated[Any, Spec(_as_it_is, "undo", NAME_OR_NULL, Spelling.UNDO, of_functions=True)] = None
+    undo: Annotated[
+        Callable[..., Any] | None, Spec(_as_it_is, "undo", NAME_OR_NULL, Spelling.UNDO, of_functions=True)
+    ] = None
     answer_type: Annotated[Any, Spec(_as_it_is, "answer", form=Spelling.ANSWER)] = None
     identifier: Annotated[str, Spec(_identifier)] = ""
 

@@ -97,17 +97,12 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             if space.under_way:
                 drop_over(state, space)
             return
-        if step.path == START:
-            for scope, _ in state.places_of(step.decision or ()):
-                _give_up(space, scope)
         gone = len(state.gone)
-        if step.path == UNDO:
-            _turn_back(state, step)
+        if step.path in _ELSEWHERE:
+            _go_elsewhere(state, space, step)
         else:
             state.evolve(step)
         _drop_requests(space, state.gone[gone:])
-        if space.under_way and step.path in (START, UNDO):
-            drop_over(state, space)
         return
     if "/$" in step.path and (place := state.locate_unit(step.path)) is not None:
         for slot in slots:
@@ -132,12 +127,26 @@ def _undo_of(state: RunState) -> Undoing:
     return state.undo
 
 
-def _turn_back(state: RunState, step: StepRecord) -> None:
-    """Begin to undo: nothing of the run goes forward any more, and nothing that it waits for is wanted."""
-    state.gone += state.waits
-    state.reopen()
-    state.ask_again()
-    _undo_of(state).begin(step)
+_ELSEWHERE = (START, UNDO)
+"""Marks with which a run goes on elsewhere than it stood."""
+
+
+def _go_elsewhere(state: RunState, space: ValueSpace, step: StepRecord) -> None:
+    """Begin a flow of the run anew at a node, or begin to undo.
+
+    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted.
+    """
+    if step.path == UNDO:
+        state.gone += state.waits
+        state.reopen()
+        state.ask_again()
+        _undo_of(state).begin(step)
+    else:
+        for scope, _ in state.places_of(step.decision or ()):
+            _give_up(space, scope)
+        state.evolve(step)
+    if space.under_way:
+        drop_over(state, space)
 
 
 def _apply_undo(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:

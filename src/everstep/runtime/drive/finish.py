@@ -30,11 +30,11 @@ from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
-    from everstep.graph.author.undo import name_of_undo
+    from everstep.graph.check.undoing import name_of_undo
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import ChannelDesk
 else:
-    name_of_undo = on_demand("everstep.graph.author.undo:name_of_undo")
+    name_of_undo = on_demand("everstep.graph.check.undoing:name_of_undo")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
 
 

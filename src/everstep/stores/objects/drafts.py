@@ -36,7 +36,7 @@ from everstep.ports.restoring import wait_is_taken
 from everstep.ports.store import Commit, RecodedSignal, RunRow, StopRequest, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark, has_news
+from everstep.stores.objects.entries import Entry, Record, SignalMark, Standing, WaitMark
 from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
@@ -308,8 +308,8 @@ class Draft:
 
     def restore_labels(self, labels: Labels) -> None:
         if labels != NO_LABELS:
-            said = {"tags": labels.tags, "attributes": labels.attributes, "undoing": labels.undoing}
-            self.set(what="restored", **said)
+            attributes, undoing = labels.attributes, labels.undoing
+            self.set(what="restored", tags=labels.tags, attributes=attributes, undoing=undoing)
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
@@ -655,7 +655,7 @@ class Draft:
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
         tree, pages = self._written(standing)
-        has_more = has_news(standing) or bool(tree)
+        has_more = tree or standing.tags or standing.attributes or standing.row.started_by or standing.undoing
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)

@@ -100,12 +100,6 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Counts removed runs in the order they went."""
 
 
-def has_news(standing: Standing) -> bool:
-    """True if a run has what the first version of an entry did not know."""
-    labels = standing.tags or standing.attributes or standing.undoing
-    return bool(labels or standing.tree or standing.row.started_by)
-
-
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A record of a run, or what trimming left of it."""
 

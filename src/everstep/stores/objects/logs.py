@@ -16,7 +16,7 @@ from everstep.model.waits import WaitRow
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket, Found
-from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode, has_news, new_nonce
+from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode, new_nonce
 
 
 class LogHead(NamedTuple):
@@ -140,7 +140,8 @@ class BucketLogs:
 
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
-        has_more = has_news(standing)
+        has_more = standing.tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = has_more or standing.undoing
         entry = Entry(
             version=2 if has_more else 1,
             standing=standing,

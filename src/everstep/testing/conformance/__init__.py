@@ -44,7 +44,7 @@ from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
-from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
+from everstep.testing.conformance.labels import Attributes, Searches, Undoes  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.recoding import Recoding  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -56,7 +56,6 @@ from everstep.testing.conformance.retention import (  # noqa: E402
     RetentionRaces,
     Sweeping,
 )
-from everstep.testing.conformance.undoing import Undoes  # noqa: E402
 from everstep.testing.conformance.waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]

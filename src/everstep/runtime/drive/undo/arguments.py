@@ -10,7 +10,7 @@ from everstep.codec.tags import Unreadable
 from everstep.errors import UndoUnknown, ValueUnreadable
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
-from everstep.graph.author.undo import taken_by_undo
+from everstep.graph.check.undoing import taken_by_undo
 from everstep.model.address import plain_of
 from everstep.model.enums import Status
 from everstep.model.records import RESULT, StepRecord, Undoable
@@ -60,6 +60,12 @@ async def arguments_of_undo(runs: RunReader, run_id: str, entry: Undoable, node:
     given = {name: found[version] for name, version in wanted.items()}
     if "#" in entry.recorded.rpartition("/")[2] and node.inner is not None:
         given |= await _of_item(runs, run_id, entry, k, node)
+    for p in node.undo.params if node.undo is not None else ():
+        if p.required and p.name in taken and p.name not in given:
+            raise ValueUnreadable(
+                f"what undoes {entry.address!r} needs {p.name!r}, which its records do not have.",
+                fix="It may have come from the channel, whose past is not kept. Undo it by hand.",
+            )
     for name, value in given.items():
         if isinstance(value, Unreadable):
             raise ValueUnreadable(

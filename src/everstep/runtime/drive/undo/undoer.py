@@ -1,4 +1,5 @@
-"""What undoes a run while it is driven: which undo comes next, and its call.
+"""What undoes a run while it is driven: which undo comes next, and its call. Apart from the loop, as most runs
+undo nothing.
 
 It takes the last entry of the stack and makes a call of it as of any node; the drive does the rest.
 """
@@ -13,9 +14,9 @@ from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
 from everstep.engine.undo.stack import plan_of_undo, unsettled
 from everstep.errors import BadRequest, EverstepError
-from everstep.graph.author.undo import KEY
 from everstep.graph.author.unknown_effects import for_an_operator
 from everstep.graph.author.wait_options import Wait
+from everstep.graph.check.undoing import KEY
 from everstep.model.records import ErrorInfo, Undoable
 from everstep.model.waits import SETTLE
 from everstep.runtime.drive.apply import Lists

@@ -156,6 +156,7 @@ def saga(outside: Outside, *, fails: bool = True) -> Flow:
             thank,
         ],
         entry="book",
+        max_concurrency=1,
     )
 
 
