@@ -114,11 +114,12 @@ def meant(word: str, now: datetime) -> tuple[AttributeValue, ...]:
     return (word,)
 
 
-def shown_labels(labels: Labels) -> dict[str, dict[str, Any]]:
+def shown_labels(labels: Labels) -> dict[str, Any]:
     """Return labels as people see them."""
     return {
         "tags": {tag.name: tag.value for tag in labels.tags},
         "attributes": {one.name: value_of(one) for one in labels.attributes},
+        "undoing": labels.undoing or None,
     }
 
 

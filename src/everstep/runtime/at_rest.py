@@ -12,6 +12,7 @@ from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import Lease
+from everstep.model.records import UNDO, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.drive.chain_writer import Identity, Journal
@@ -24,10 +25,12 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.undo.rules import check_may_undo
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
 else:
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
+    check_may_undo = on_demand("everstep.runtime.drive.undo.rules:check_may_undo")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
 
@@ -112,6 +115,26 @@ class RestingRuns:
         await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
         return True
+
+    async def begin_undo(self, row: RunRow, act: Act | None) -> Status:
+        """Let a run that has ended undo what it did, and leave it to who has its code."""
+        taken = await self.take_up(row, Durability(), waits=True)
+        try:
+            row = taken.row or await self.reader.row(row.run_id)
+            journal, folded = await self.journal_at_rest(row, taken.lease)
+            check_may_undo(row, folded.state)
+            journal.act = act
+            if folded.state.undo is None or not folded.state.undo.is_under_way:
+                ends = Status.CANCELLED if row.status is Status.CANCELLED else Status.FAILED
+                error = folded.error
+                step = StepRecord(
+                    path=UNDO, decision=(ends.value,), error=error, ended_at=self._services.clock.now()
+                )
+                journal.add(step, ())
+            await journal.flush(Trigger.UNDO, changes_status=True)
+        finally:
+            await self.release(taken.lease)
+        return (await self.reader.row(row.run_id)).status
 
     async def has_to_undo(self, row: RunRow) -> bool:
         """True if what a run did is to be undone before it ends."""

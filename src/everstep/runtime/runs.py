@@ -333,7 +333,26 @@ class Runs:
         await self.end_if_asked(row)
         return True
 
-    async def _ask_to_stop(self, row: RunRow, act: Act | None, **said: Any) -> bool:
+    async def undo(self, run_id: str, act: Act | None = None) -> Status:
+        """Undo what a run did: one that is unfinished is cancelled, and one that failed undoes what is left.
+
+        Who has its code does that; at rest, the records are made to say so.
+        """
+        if isinstance(run_id, str) and "/" in run_id:
+            raise BadRequest(
+                f"{run_id!r:.80} is a part of a run: it is not undone by itself.",
+                fix=f"To undo the whole run: everstep undo {run_id.partition('/')[0]}",
+            )
+        row = check_still_here(await self.reader.row(run_id))
+        if row.status.is_final:
+            return await self.resting.begin_undo(row, act)
+        if not await self._ask_to_stop(row, act, StopRequest.UNDO):
+            return (await self.reader.row(run_id)).status
+        return await self.end_if_asked(row)
+
+    async def _ask_to_stop(
+        self, row: RunRow, act: Act | None, wanted: StopRequest = StopRequest.CANCEL, **said: Any
+    ) -> bool:
         note, audit = None, None
         if act is not None:
             note = close_act(self._services.codecs, row.run_id, act)
@@ -341,7 +360,7 @@ class Runs:
             audit = riding(act, row.run_id)
         if audit is not None:
             said["audit"] = audit
-        if not await self._services.store.request_stop(row.run_id, StopRequest.CANCEL, note, **said):
+        if not await self._services.store.request_stop(row.run_id, wanted, note, **said):
             return False
         if audit is not None:
             written(audit)
@@ -634,7 +653,6 @@ class Runs:
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
         if ready.stop is not None:
-            drive.undoes_always = ready.stop is StopRequest.UNDO
             drive.stop(RunCancelled(f"run {journal.run_id!r} was cancelled."))
         try:
             driving.add(drive)

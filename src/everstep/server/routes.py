@@ -710,7 +710,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         reach=Reach.RUN,
         is_signed=True,
         summary="Say what became of an effect that was begun and never reported: `done` with what its node "
-        "would have returned, or `rerun`.",
+        "would have returned, or `rerun`; of an undo that failed `done`, `rerun`, or `skip` with a reason.",
         handler=waits.settle_effect,
         body=Body(shapes.Settle),
         answers={200: _json("The wait, settled.", WaitInfo)},

@@ -516,7 +516,7 @@ class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of an effect that was begun and never reported: one of `done` and `rerun`."""
+    """What became of an effect that was begun and never reported, or of an undo: one of these."""
 
     step: Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
     """The node, as its wait names it."""
@@ -524,6 +524,8 @@ class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It happened: what the node would have returned."""
     rerun: bool = False
     """It did not: the node is called again, with its key."""
+    skip: Annotated[str, Meta(max_length=LONGEST_COMMENT)] = ""
+    """Why what an undo was to undo is left as it is."""
 
 
 class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -67,6 +67,11 @@ class Undoing:
         return self.ends != ""
 
     @property
+    def is_under_way(self) -> bool:
+        """True from when it begins until there is nothing left to do."""
+        return self.has_begun and self.scope is not None
+
+    @property
     def is_over(self) -> bool:
         """True if there is nothing left to do."""
         return self.has_begun and self.scope is None
@@ -108,6 +113,7 @@ class Undoing:
         """Begin to undo."""
         ends, *more = step.decision or (Status.FAILED.value,)
         self.ends, self.error, self.asks, self.is_declined = ends, step.error, ASK in more, False
+        self.done = self.skipped = 0
         self._open()
 
     def after(self, step: StepRecord) -> None:

@@ -30,6 +30,7 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
+from everstep.model.commits import StopRequest
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import RESULT, UNDO, ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
@@ -312,9 +313,7 @@ class Drive:
 
     async def _undo_or_raise(self, stop: BaseException | None) -> None:
         """Begin to undo if a run was cancelled that is undone; else raise why the drive stops."""
-        if not isinstance(stop, RunCancelled) or not (
-            self._undo is not None or self._may_undo(Status.CANCELLED)
-        ):
+        if not (isinstance(stop, RunCancelled) and await self._is_to_be_undone()):
             if stop is None:
                 raise
             raise stop from None
@@ -333,6 +332,14 @@ class Drive:
         await self._take_in()
         await self._journal.learn_who_stops()
         await self._begin_undo(Status.CANCELLED)
+
+    async def _is_to_be_undone(self) -> bool:
+        """True if a run that was cancelled undoes what it did, as its flow says or as a person wants."""
+        if self._undo is not None or self._state.undo is None or not self._policy.writes:
+            return self._undo is not None
+        row = await self._journal.persist(partial(self._services.store.run, self._run.run_id))
+        self.undoes_always = row is not None and row.stop_request is StopRequest.UNDO
+        return self._may_undo(Status.CANCELLED)
 
     async def _begin_undo(self, ends: Status) -> None:
         """Have the records say that the run undoes, before anything is undone."""

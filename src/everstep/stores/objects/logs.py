@@ -140,8 +140,8 @@ class BucketLogs:
 
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
-        has_more = standing.tree or standing.tags or standing.attributes or standing.row.started_by
-        has_more = has_more or standing.undoing
+        labels = standing.tags or standing.attributes or standing.undoing
+        has_more = labels or standing.tree or standing.row.started_by
         entry = Entry(
             version=2 if has_more else 1,
             standing=standing,

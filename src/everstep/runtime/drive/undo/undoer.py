@@ -1,5 +1,5 @@
-"""What undoes a run while it is driven: which undo comes next, and its call. Apart from the loop, as most runs
-undo nothing.
+"""What undoes a run while it is driven: which undo comes next, and its call. Apart from the loop, as most
+runs undo nothing.
 
 It takes the last entry of the stack and makes a call of it as of any node; the drive does the rest.
 """
