@@ -110,9 +110,10 @@ class RestingRuns:
     async def end_cancelled(self, row: RunRow, lease: Lease) -> bool:
         """End a claimed run that is to be cancelled; false if it has what takes its code to undo."""
         journal, folded = await self.journal_at_rest(row, lease)
-        if folded.state.undo is not None and not folded.state.undo.is_over:
+        undo = folded.state.undo
+        if undo is not None and not undo.is_over:
             return False
-        await journal.call_off()
+        await (journal.call_off() if undo is None else journal.end_undone())
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
         return True
 

@@ -359,6 +359,16 @@ class Journal:
             await self.learn_who_stops()
         await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
 
+    async def end_undone(self) -> Status:
+        """End a run that has undone what it did, as it would have ended without that."""
+        undo = self._state.undo
+        assert undo is not None
+        ended, about = Status(undo.ends), {"undo": undo.came_to}
+        await self.flush(
+            Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
+        )
+        return ended
+
     async def learn_who_stops(self) -> None:
         """Let the next record say who wanted the run to stop, if that is known."""
         self.act = await self._who_stops() or self.act

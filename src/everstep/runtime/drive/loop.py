@@ -372,16 +372,8 @@ class Drive:
         if not undo.is_over:
             await self._owing.halt(self._services.store)
             return Status.HALTED
-        ended = Status(undo.ends)
         self.failure = undo.error
-        await journal.flush(
-            Trigger(undo.ends),
-            status=ended,
-            error=undo.error,
-            metadata={"undo": undo.came_to},
-            changes_status=True,
-        )
-        return ended
+        return await journal.end_undone()
 
     async def _advance(self) -> None:
         """Start and record steps until nothing is active, or a step fails for good."""

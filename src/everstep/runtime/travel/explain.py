@@ -140,8 +140,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     becomes_fork: bool = False
     """True if the run has gone on without those: then they become a fork of it."""
     undoes: tuple[str, ...] = ()
-    """What would be undone if it failed or was cancelled now, the first one first; of a run that undoes what it
-    did, what is left of that."""
+    """What would be undone if it failed or was cancelled now, the first one first; of a run that undoes what
+    it did, what is left of that."""
     is_undoing: bool = False
     """True if it undoes what it did: a resume goes on with that, and with nothing else."""
     paused: str = ""

@@ -1,4 +1,4 @@
-"""When a run is undone, what an undo is given, what a person is asked, and what may still be done with the run."""
+"""When a run is undone, what an undo is given, what a person is asked, and what may be done with it then."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_a_run_that_waits_is_undone_when_it_is_cancelled_by_who_has_its_code(hos
 def test_an_undo_that_takes_what_nothing_gives_is_refused(host: Host) -> None:
     def undo(nothing: str) -> None: ...
 
-    with pytest.raises(FlowError, match="flow.undo_input"):
+    with pytest.raises(FlowError, match=r"flow\.undo_input"):
         Flow("f", [node(undo=undo)(lambda: None).with_name("a")])
     with pytest.raises(BadRequest):
         node(undo=undo, effects="pure")(lambda: None)
