@@ -41,6 +41,9 @@ UNIT = "@unit/"
 """What the names of what durable calls gave begin with while their node is under way:
 `@unit/agent@2/$search@1`."""
 
+UNDONE_BY = "$undo"
+"""What the step of a durable call names what its undo is given."""
+
 RESULT = "$"
 """What the step of a durable call names its result; the last segment of its path begins with it, too."""
 
@@ -378,7 +381,7 @@ class StepRecord(
             return name
         head, slash, last = self.path.rpartition("/")
         if last[0] == RESULT:
-            return f"{UNIT}{self.path}@{self.visit}"
+            return f"{UNIT}{self.path}@{self.visit}" + ("" if name == RESULT else f"/{name}")
         return f"{self.path}/{name}" if "#" in last else head + slash + name
 
 

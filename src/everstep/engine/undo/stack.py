@@ -96,7 +96,11 @@ class Undoing:
             return
         entry = Undoable(sequence=0, path=step.path, visit=step.visit, key=step.key, by=step.undo.by)
         inside = (f"{entry.address}/", f"{entry.address}#")
-        self.stack = [one for one in self.stack if not one.path.startswith(inside)]
+        self.stack = [
+            one
+            for one in self.stack
+            if not one.path.startswith(inside) and (one.path, one.visit) != (step.path, step.visit)
+        ]
         self.stack.append(entry)
         if self.has_begun:
             self._open()
@@ -160,9 +164,21 @@ def unsettled(scopes: Iterator[Scope]) -> list[tuple[Scope, int]]:
         (scope, i)
         for scope in scopes
         if not scope.is_hidden
-        for i in sorted(scope.begun)
-        if scope.plan.nodes[i].undo is not None and (i in scope.due or i in scope.running)
+        for i in sorted({*scope.begun, *scope.units})
+        if (i in scope.due or i in scope.running) and _is_unknown(scope, i)
     ]
+
+
+def _is_unknown(scope: Scope, i: int) -> bool:
+    is_begun = i in scope.begun and scope.plan.nodes[i].undo is not None
+    return is_begun or bool(unknown_calls(scope, i))
+
+
+def unknown_calls(scope: Scope, i: int) -> frozenset[str]:
+    """Return the durable calls of a visit that can be undone, and of which no record says what they did."""
+    units = scope.units.get(i)
+    at = {} if units is None else units.at
+    return frozenset(label for label, unit in at.items() if unit.status is Status.RUNNING)
 
 
 def plan_of_undo(node: Node) -> Plan:

@@ -106,7 +106,8 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         return
     if "/$" in step.path and (place := state.locate_unit(step.path)) is not None:
         for slot in slots:
-            space.place("", step.whole_name(RESULT), slot)
+            if slot.written.name == RESULT:  # what its undo is given is read when it is undone
+                space.place("", step.whole_name(RESULT), slot)
         gone = len(state.gone)
         state.evolve_unit(*place, step)
         if len(state.gone) > gone:

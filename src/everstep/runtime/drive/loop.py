@@ -283,7 +283,8 @@ class Drive:
 
     def _interrupt(self) -> None:
         self._rest.wake()
-        if self._awaiting is not None and not self._must_report():
+        is_heeded = self._rest.stop is None  # as when a run that was cancelled undoes by now
+        if self._awaiting is not None and not (is_heeded or self._must_report()):
             self._awaiting.cancel()
 
     # -- undoing ------------------------------------------------------------------------------------------
@@ -291,6 +292,7 @@ class Drive:
     def _turn_back(self) -> None:
         """Go forward no more: from here on what the run did is undone, by the last one first."""
         self._undo = Undoer(self._run, self._preparer, self._pauses)
+        self._midway.pause()  # what nodes have not begun is not begun any more
         self.failure, self._inbox = None, None
         self._is_plain, self._may_act = False, True
         if self._guards is not None:
@@ -325,7 +327,6 @@ class Drive:
             return
         if "by_node" in stop.details:
             self.failure = describe_error(stop)
-        self._midway.pause()
         for place, call in tuple(self._beside.calls.items()):
             if not _reports(call):
                 self._drop(*place)
@@ -609,12 +610,12 @@ class Drive:
             self._inner.fail(scope, describe_error(error))
 
     def _fail(self, error: BaseException) -> None:
-        if self.failure is None:
+        if self.failure is None and self._undo is None:
             self.failure = describe_error(error)
             self.exception = error
 
     def _fail_with(self, error: ErrorInfo) -> None:
-        if self.failure is None:
+        if self.failure is None and self._undo is None:  # else it ends as it was to end
             self.failure = error
 
     async def _end(self) -> Status | None:
@@ -683,7 +684,7 @@ class Drive:
 
     async def _prepare(self, scope: Scope, i: int) -> Call:
         """Prepare a call that takes more than its arguments."""
-        if self._undo is not None and (call := await self._undo.prepare(scope)) is not None:
+        if self._undo is not None and (call := await self._undo.prepare(scope, i)) is not None:
             return call
         return await self._preparer.prepare(scope, i, self._begin_stream)
 

@@ -396,7 +396,11 @@ def _plan(due: _Due, state: RunState, key_run: str, *, may_have_started: bool) -
     if key is None and node.idempotency_key == "auto":
         key = automatic_key(key_run, path if scope is state else state.path_of_keys(path), visit)
     stream, units = scope.streams.get(i), scope.units.get(i)
-    calls = [n for n, u in units.at.items() if u.status is not Status.RETRYING] if units is not None else ()
+    calls = (
+        [n for n, u in units.at.items() if u.status not in (Status.RETRYING, Status.RUNNING)]
+        if units is not None
+        else ()
+    )
     return Planned(
         calls=tuple(calls),
         chunks=stream.chunks if stream is not None else 0,

@@ -12,11 +12,15 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.check.undoing import taken_by_undo
 from everstep.model.address import plain_of
+from everstep.model.durability import BLOB_THRESHOLD
 from everstep.model.enums import Status
-from everstep.model.records import RESULT, StepRecord, Undoable
+from everstep.model.records import RESULT, UNDONE_BY, StepRecord, Undoable, unit_of
 from everstep.runtime.drive.apply import TASK, Lists
+from everstep.runtime.drive.units.undone import RETURNED, node_of_call
+from everstep.runtime.drive.values import ValueSpace, slot_of
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Version
+from everstep.runtime.services import Services
 from everstep.runtime.travel.recall import recall
 
 
@@ -24,7 +28,7 @@ def undone_node(flow: Flow, entry: Undoable) -> Node:
     """Return the node that a step on the stack is of. Raises if the flow says no more how to undo it."""
     plan, node = flow.plan, None
     for name in plain_of(entry.path).split("/"):
-        i = plan.index.get(name) if node is None or name[0] != RESULT else None
+        i = plan.index.get(name)
         if i is None:
             node = None
             break
@@ -40,6 +44,36 @@ def undone_node(flow: Flow, entry: Undoable) -> Node:
             fix="Undo it by hand, or bring the code back that knows it, and try again.",
         )
     return node
+
+
+async def undo_of(
+    runs: RunReader, services: Services, flow: Flow, run_id: str, entry: Undoable
+) -> tuple[Node, dict[str, Any]]:
+    """Return what undoes a step, and what it is called with."""
+    if unit_of(entry.path) is not None:
+        node = node_of_call(flow, entry.by)
+        return node, await _of_call(runs, services, run_id, entry, node)
+    undone = undone_node(flow, entry)
+    assert undone.undo is not None
+    return undone.undo, await arguments_of_undo(runs, run_id, entry, undone)
+
+
+async def _of_call(
+    runs: RunReader, services: Services, run_id: str, entry: Undoable, node: Node
+) -> dict[str, Any]:
+    """Return what was kept for the undo of a durable call, and what that has returned."""
+    row, sequence = await runs.find(run_id, entry.sequence)
+    _, opened = await runs.lineage.read(row, sequence)
+    space, payloads = ValueSpace(services.values, services.blobs, BLOB_THRESHOLD), iter(opened.payloads)
+    for step in opened.record.steps:
+        for write in step.writes:
+            payload = next(payloads) if write.is_inline else None
+            if _is_it(step, entry):
+                space.place("", write.name, slot_of(write, payload))
+    given: dict[str, Any] = dict(space.peek(UNDONE_BY))
+    if any(p.name == RETURNED for p in node.params):
+        given[RETURNED] = space.peek(RESULT)
+    return given
 
 
 async def arguments_of_undo(runs: RunReader, run_id: str, entry: Undoable, node: Node) -> dict[str, Any]:

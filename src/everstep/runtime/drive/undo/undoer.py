@@ -12,7 +12,7 @@ from typing import Any, Final
 from everstep.engine.keys import automatic_key, declared_key
 from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
-from everstep.engine.undo.stack import plan_of_undo, unsettled
+from everstep.engine.undo.stack import plan_of_undo, unknown_calls, unsettled
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.unknown_effects import for_an_operator
 from everstep.graph.author.wait_options import Wait
@@ -26,7 +26,7 @@ from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import Pauses
-from everstep.runtime.drive.undo.arguments import arguments_of_undo, undone_node
+from everstep.runtime.drive.undo.arguments import undo_of
 from everstep.runtime.integrity.run_check import newest_valid
 from everstep.runtime.reader import RunReader
 
@@ -45,6 +45,8 @@ class Undoer:
         self._preparer = preparer
         self._pauses = pauses
         self._reader = RunReader(run.services, newest_valid)
+        self._tried: dict[Place, frozenset[str]] = {}
+        """Nodes that were entered again to tell of these durable calls."""
 
     # -- which comes next ---------------------------------------------------------------------------------
 
@@ -74,14 +76,12 @@ class Undoer:
 
     # -- its call -----------------------------------------------------------------------------------------
 
-    async def prepare(self, scope: Scope) -> Call | None:
+    async def prepare(self, scope: Scope, i: int) -> Call | None:
         """Return the call of the hidden node; none for any other, which is prepared as always."""
         undo = self._state.undo
         assert undo is not None
         if scope is not undo.scope:
-            if scope.parent is not None:
-                Lists(self._run.space).fill(scope)
-            return None
+            return self._settling(scope, i)
         entry = undo.entry
         if entry is None:
             call = self._call(scope, {})
@@ -94,16 +94,26 @@ class Undoer:
             call.error, call.is_made = error, False
             return call
 
+    def _settling(self, scope: Scope, i: int) -> Call | None:
+        """Let a node tell what became of its effect; a person is asked about one that was left without."""
+        if scope.parent is not None:
+            Lists(self._run.space).fill(scope)
+        calls = unknown_calls(scope, i)
+        if not calls or self._tried.get((scope, i)) != calls:
+            self._tried[scope, i] = calls
+            return None
+        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, {})
+        call.asks, call.is_made = for_an_operator(call.path, ", ".join(sorted(calls)), call.attempt), False
+        return call
+
     def _call(self, scope: Scope, kwargs: dict[str, Any]) -> Call:
         return Call(scope, 0, scope.plan.nodes[0], scope.visits[0] + 1, scope.attempts[0] + 1, kwargs, {})
 
     async def _call_of(self, scope: Scope, entry: Undoable) -> Call:
-        undone = undone_node(self._run.flow, entry)
-        node = undone.undo
-        assert node is not None
+        run = self._run
+        node, kwargs = await undo_of(self._reader, run.services, run.flow, run.run_id, entry)
         if scope.plan.nodes[0] is not node:
             scope.plan = plan_of_undo(node)
-        kwargs = await arguments_of_undo(self._reader, self._run.run_id, entry, undone)
         call = self._call(scope, kwargs)
         journal = self._run.journal
         call.key = scope.keys.get(0) or declared_key(
@@ -117,6 +127,12 @@ class Undoer:
         if node.context_param is not None:
             self._preparer.with_context(call, call.visit)
         return call
+
+    def _is_unknown(self, call: Call) -> bool:
+        """True if a call that has failed leaves it unknown what it, or a durable call of it, has done."""
+        scope, i = call.scope, call.index
+        is_unknown = not has_reported(call) and scope.plan.nodes[i].undo is not None
+        return is_unknown or bool(unknown_calls(scope, i))
 
     # -- what becomes of it -------------------------------------------------------------------------------
 
@@ -141,7 +157,7 @@ class Undoer:
             return
         if is_hidden and undo.entry is not None:
             call.asks = _how_to_go_on(undo.entry.address, undo.entry.by, describe_error(error), failures)
-        elif not is_hidden and not has_reported(call) and scope.plan.nodes[call.index].undo is not None:
+        elif not is_hidden and self._is_unknown(call):
             key = call.key or scope.keys.get(call.index) or ""
             call.asks = for_an_operator(call.path, key, call.attempt)
         else:
