@@ -620,6 +620,21 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="POST",
+        path="/runs/{run_id}/undo",
+        name="undo_run",
+        act="undo",
+        role=Role.OPERATOR,
+        reach=Reach.RUN,
+        is_signed=True,
+        summary="Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was "
+        "cancelled. Who has its code does it.",
+        handler=runs.undo,
+        body=Body(shapes.Signed, required=False),
+        answers={200: _json("Where the run stands.", shapes.Undone)},
+        errors=(400, 404, 409),
+    ),
+    Endpoint(
+        method="POST",
         path="/runs/{run_id}/pause",
         name="pause_run",
         act="pause",

@@ -313,6 +313,15 @@ class Cancelled(Struct, frozen=True, kw_only=True):
     status: Status
 
 
+class Undone(Struct, frozen=True, kw_only=True):
+    """Where a run stands that is to undo what it did."""
+
+    run_id: str
+    status: Status
+    undoing: str | None
+    """`undoing` once it has begun; none until who has its code does."""
+
+
 class Settled(Struct, frozen=True, kw_only=True):
     """An answer was taken. It is still open where others have to approve, too."""
 

@@ -193,6 +193,8 @@ def _write_head(
     }
     if info.parent_run_id is not None:
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
+    if info.undoing is not None:
+        lines["undo"] = info.undoing
     for act in told.acts:
         name = _DONE.get(act.trigger)
         if act.step is None and name is not None:
