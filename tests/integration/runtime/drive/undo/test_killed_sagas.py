@@ -11,7 +11,7 @@ from tests.integration.runtime.drive.undo.saga import RUN, Killer, Life, crash
 from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.stores("memory")
-STRIDE = 1 if os.environ.get("EVERSTEP_SOAK") == "1" else 4
+STRIDE = 1 if os.environ.get("EVERSTEP_SOAK") == "1" else 5
 """Every so manyth point is tried; with the soak tests, all."""
 
 
