@@ -5,13 +5,15 @@ Apart from the structure, as few flows have any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from everstep.graph.author.node import Node
 from everstep.graph.check.diagnostics import Diagnostic, Severity
+from everstep.graph.compile.loops import reachable
 from everstep.graph.compile.plan import Plan, may_be_transient
 from everstep.graph.ir.names import home_of
+from everstep.model.enums import Mode
 
 KEY: Final = "idempotency_key"
 """What an undo calls its own key, if it has a parameter for that."""
@@ -74,6 +76,32 @@ def undo_problems(plan: Plan) -> Iterator[Diagnostic]:
             elif not taken.is_output and taken.name in plan.channelled[i] and taken.name in plan.keys:
                 fix = "Let a node write it, or return what the undo needs."
                 yield _error(n, f"{asks} may come from the channel, whose past is not kept.", fix)
+
+
+def undo_findings(plan: Plan, mode: Mode, hidden: Collection[str]) -> Iterator[Diagnostic]:
+    """Yield what is odd about a flow of which some nodes say how they are undone, and not others."""
+    undone = [path for path, n in plan.deep if n.undo is not None]
+    if mode is Mode.OFF:
+        message = f"{', '.join(undone)} can be undone, and with durability off nothing is kept to undo by."
+        fix = "Use durability 'partial' or 'strong', or drop undo=."
+        yield Diagnostic("flow.undo_unkept", Severity.ERROR, undone[0], None, message, fix)
+        return
+    for path, n in plan.deep:
+        is_in_one = path in hidden or any(path.startswith(f"{outer}/") for outer in undone)
+        if n.undo is not None or n.is_built_in or is_in_one or not n.acts_in_call or _is_last(plan, path):
+            continue
+        message = f"{path!r} is effectful and has no undo: a run that is undone leaves it as it is."
+        fix = (
+            "Say how with undo=. If nothing has to be undone there, do so with a function that does nothing."
+        )
+        yield Diagnostic("flow.not_undone", Severity.WARNING, path, None, message, fix)
+
+
+def _is_last(plan: Plan, path: str) -> bool:
+    """True for a node of the flow itself that all others come before: if it is done, so is the run."""
+    i = plan.index.get(path)
+    others = range(len(plan.nodes))
+    return i is not None and all(k == i or i in reachable(plan.graph, k) for k in others)
 
 
 def _is_lost(n: Node, output: str) -> bool:
