@@ -313,7 +313,9 @@ CASES: dict[str, Case] = {
         lambda: check(of(first.fn, output="a", undo=lambda a: None)),
     ),
     "flow.not_undone": Case(
-        lambda: check(of(first.fn, output="a", undo=lambda a: None), PAY, of(lambda b: b, output="c")),
+        lambda: check(
+            of(first.fn, output="a", undo=lambda a: None), PAY, of(lambda b: b, name="next", output="c")
+        ),
         lambda: check(of(first.fn, output="a", undo=lambda a: None), PAY),
     ),
     "flow.wait_in_atomic": Case(

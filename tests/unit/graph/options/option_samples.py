@@ -488,7 +488,7 @@ AS_NODE: dict[tuple[str, str], Sample] = {
     ("durability", ""): Sample(plain),
     ("select", "what is lifted"): Sample(plain, as_node={"select": ["y"]}),
     ("select", "what is not lifted"): Sample(two, as_node={"select": ["m"]}),
-    ("undo", ""): Sample(plain, as_node={"undo": lambda x, y: None}),
+    ("undo", ""): Sample(plain, as_node={"undo": lambda x, y: None}, modes=KEYS),
 }
 
 MAP: dict[tuple[str, str], Sample] = {
