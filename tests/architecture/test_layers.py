@@ -159,17 +159,18 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
     "engine": "undo",
-    "runtime": (
-        "drive drive.undo guards live metrics operations outage waits workers integrity tracing travel"
-    ),
-    "runtime.drive": "guards live metrics operations outage drive.undo drive.units tracing waits workers",
-    "runtime.drive.undo": "integrity travel",
-    "runtime.drive.units": "outage waits",
+    "runtime": "drive drive.children drive.undo guards integrity live metrics operations outage tracing "
+    "travel waits workers",
+    "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
+    "waits workers",
+    "runtime.drive.children": "outage waits",
+    "runtime.drive.undo": "drive.units integrity travel",
+    "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",
-    "runtime.waits": "drive guards metrics operations outage workers",
-    "runtime.workers": "operations.asking operations.bulk outage waits",
+    "runtime.waits": "drive drive.children guards metrics operations outage workers",
+    "runtime.workers": "drive.children operations.asking operations.bulk outage waits",
     "runtime.bundles": "operations outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
     "runtime.metrics": "operations workers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
@@ -14,10 +15,11 @@ from everstep.codec.tags import Unreadable
 from everstep.codec.values import Values
 from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status
-from everstep.model.records import STREAM, UNIT, WAIT, ErrorInfo, NodeState
+from everstep.model.records import BY_CHANCE, STREAM, UNIT, WAIT, WAITED, ErrorInfo, NodeState
 from everstep.model.shapes import HIDDEN, shown
 
 _UNTOUCHED = NodeState()
+_LAST_VISIT = re.compile(r"@\d+\Z")
 
 
 class NodeChange(msgspec.Struct, frozen=True):
@@ -116,12 +118,50 @@ def value_changes(
         else:
             for change in compare(values, name, one, other).changes:
                 yield name, change
+    yield from _call_changes(before, after, values, largest)
+
+
+def _call_changes(
+    before: RunState, after: RunState, values: Values, largest: int | None
+) -> Iterator[tuple[str, Change]]:
+    """Yield what differs of durable calls in visits under way; what gives time and chance always would."""
+    old, new = before.digests, after.digests
+    was, became = _calls(before), _calls(after)
+    for name in dict.fromkeys([*was, *became]):
+        here, there = was.get(name), became.get(name)
+        one = None if here is None else _given(before, here, largest)
+        other = None if there is None else _given(after, there, largest)
+        if here is None or there is None:
+            yield name, Change(name, "added" if here is None else "removed", one, other)
+        elif here not in old or old[here] != new.get(there):
+            for change in compare(values, name, one, other).changes:
+                yield name, change
+
+
+def _given(state: RunState, name: str, largest: int | None) -> object:
+    """Return what a durable call gave: of a wait its answer, of one that failed what it raised."""
+    at = state.calls[name]
+    if at.error is not None:
+        return f"{at.error.type}: {at.error.message}"
+    found = _read(state, name, largest)
+    return found.get("answer") if at.arguments == WAITED and isinstance(found, dict) else found
+
+
+def _calls(state: RunState) -> dict[str, str]:
+    """Return the names of what durable calls of visits under way gave, by those they are compared under."""
+    found = {}
+    for name, at in state.calls.items():
+        visit, _, label = name.removeprefix(UNIT).rpartition("/")
+        if at.arguments not in BY_CHANCE:
+            found[f"{unvisited(_from(state.part, _LAST_VISIT.sub('', visit)))}/{label}"] = name
+    return found
 
 
 def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
     names = [*state, *(name for name in state.versions if name not in state)]
-    # What a wait asked for, and a stream under way, are kept under ids of their own: never equal.
+    # What a wait asked for, and a stream under way, are kept under ids of their own: never equal. Durable
+    # calls are compared apart.
     return _by_last_visit((name for name in names if not name.startswith((WAIT, STREAM, UNIT))), state.part)
 
 

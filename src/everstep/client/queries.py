@@ -56,6 +56,9 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     group: Annotated[str | None, Meta(description="Only of this group.")] = None
     owner: Annotated[str | None, Meta(description="Only those that this process drives.")] = None
     parent: Annotated[RunName | None, Meta(description="Only forks of this run.")] = None
+    started_by: Annotated[RunName | None, Meta(description="Only those that nodes of this run started.")] = (
+        None
+    )
     waiting: Annotated[str | None, Meta(description="Only those that wait for this kind: approval.")] = None
     waiting_at: Annotated[str | None, Meta(description="Only those that wait at this node.")] = None
     error: Annotated[str | None, Meta(description="Only those that failed with this in the error.")] = None
@@ -87,6 +90,7 @@ class RunConditions(TypedDict, total=False):
     id_prefix: str | None
     group: str | None
     owner: str | None
+    started_by: str | None
     waiting: str | None
     waiting_at: str | None
     error: str | None

@@ -32,6 +32,8 @@ from everstep.model.records import (
     NodeState,
     OpenedState,
     QueuedTask,
+    UnitAt,
+    visit_path,
 )
 from everstep.model.shapes import VALUE, Count, Instant, shown
 from everstep.model.waits import SettledBy, VotingInfo, WaitRow, WaitStatus
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from everstep.client.guards import RunGuards
     from everstep.codec import notes
     from everstep.engine.keyframe import snapshot
+    from everstep.engine.scope import Scope
     from everstep.graph.labels import shown_labels
     from everstep.model.address import Part, plain_of
     from everstep.runtime.integrity.findings import Fallback
@@ -446,6 +449,19 @@ class RunState(Mapping[str, Any]):
         nodes = snapshot(self._folded.state, ()).nodes
         return {path: node for path, node in nodes.items() if self.part is None or self.part.holds(path)}
 
+    @cached_property
+    def calls(self) -> dict[str, UnitAt]:
+        """The recorded durable calls of visits under way, by the names of what they gave."""
+        return {
+            f"{UNIT}{visit_path(path, visit)}/{label}": unit
+            for scope in self._folded.state.scopes()
+            for i, units in scope.units.items()
+            for path, visit in ((scope.path_of(i), _visit_under_way(scope, i)),)
+            if self.part is None or self.part.holds(path)
+            for label, unit in units.at.items()
+            if unit.status is not Status.RETRYING
+        }
+
     @property
     def opened(self) -> dict[str, OpenedState]:
         """The visits to inner flows under way, by the path of the node; of a map, which items are done."""
@@ -460,6 +476,11 @@ class RunState(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"
+
+
+def _visit_under_way(scope: Scope, i: int) -> int:
+    # One that has failed is counted already, and is the same one if the run is reopened.
+    return scope.visits[i] + (scope.statuses[i] is not Status.FAILED)
 
 
 def _frontier_of(frontier: FlowFrontier, part: Part | None) -> FlowFrontier:
@@ -510,6 +531,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The run it was forked from."""
     forked_at: Count | None
     """The parent's checkpoint that it goes on from."""
+    starter_run_id: str | None = None
+    """The run whose node started it."""
+    starter_node: str | None = None
+    """That node, with its visit, such as `ship@2`."""
     adopted_at: Count | None
     """The checkpoint with which it went over to the version of its flow that it goes by."""
     trimmed_before: Count
@@ -560,6 +585,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             marked["needs_repair"] = None
             if pause is not None:
                 marked |= {"paused_at": pause.since, "paused_by": pause.act}
+        if (by := row.started_by) is not None:
+            marked |= {"starter_run_id": by.run, "starter_node": f"{by.path}@{by.visit}"}
         return cls(
             **_same(cls, row)
             | marked

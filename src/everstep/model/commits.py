@@ -123,6 +123,13 @@ class StartedBy(msgspec.Struct, frozen=True, omit_defaults=True):
     on_parent_cancel: OnParentCancel = OnParentCancel.CANCEL
 
 
+class ChildRun(msgspec.Struct, frozen=True):
+    """A run that a node has started. It can be returned, and handed to other nodes."""
+
+    run_id: str
+    flow: str
+
+
 class Admission(Traits, frozen=True, kw_only=True):
     """What the first put of a run brings besides its record: the run's row and its first lease."""
 

@@ -50,6 +50,12 @@ RESULT = "$"
 WAITED = b"wait"
 """What the step of an answer that is taken inside a node has in place of a digest of arguments."""
 
+STARTS = "$start-"
+"""What the name of a durable call begins with that starts a run."""
+
+STARTED = b"s"
+"""What a digest of the inputs begins with of a step that has started a run: the run is its result."""
+
 BY_CHANCE = frozenset({b"now", b"uuid", b"random"})
 """Likewise, what the steps have that give the time, an id or a random number: no two runs have the same."""
 

@@ -13,7 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
-from everstep.model.commits import NO_LABELS, Labels
+from everstep.model.commits import NO_LABELS, Labels, StartedBy
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -55,6 +55,8 @@ class Given(msgspec.Struct, frozen=True):
     act: Act | None = None
     """Who starts it, and why."""
     labels: Labels = NO_LABELS
+    started_by: StartedBy | None = None
+    """Which node of another run starts it, if one does."""
 
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
@@ -113,6 +115,7 @@ async def draft_run(
         traits=given.traits,
         retention=flow.retention,
         tags=given.labels.tags,
+        started_by=given.started_by,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere

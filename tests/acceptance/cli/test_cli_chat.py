@@ -69,6 +69,7 @@ def bot(ctx: Context) -> str:
                     ctx.emit("token", text=word)
             return f"heard {message} at {ctx.visit}"
         ctx.step("model", model, message)
+        ctx.inbox("aside")
     return "see you"
 
 inside = Flow("inside", [bot])

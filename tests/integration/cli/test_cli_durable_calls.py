@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def test_a_resume_counts_the_calls_of_a_node_under_way() -> None:
     assert shell("answer", "A17", '{"by": "Ann"}').return_value is None
     resumed = shell("resume", "A17")
     assert "resumed at checkpoint 3, 1 call inside a node was already done" in resumed.stderr
+
+
+def test_what_is_recorded_of_a_node_that_waits_in_its_middle_is_explained() -> None:
+    told = shell("explain", "A17").stdout
+    assert "agent/$review  callback, open; then agent, 1 call inside recorded ($write@1)" in told
+    [waiting] = json.loads(shell("explain", "A17", "--json").stdout)["waits"]
+    assert waiting["calls"] == ["$write@1"]
+    shell("answer", "A17", '{"by": "Ann"}')
+    told = shell("explain", "A17").stdout
+    assert "agent/$review  callback, settled; then agent\n" in told
+    assert told.count("1 call inside recorded ($write@1)") == 1
 
 
 def test_a_call_is_shown_with_what_it_returned_and_a_wait_with_its_answer() -> None:

@@ -18,6 +18,7 @@ from everstep import Flow, Host, node, wait
 from everstep.client.views import RunInfo
 from everstep.engine.query.tree import ARGUMENTS
 from everstep.errors import BadRequest, EverstepError, RunNotFound, WaitNotFound
+from everstep.stores import label_search
 
 pytestmark = pytest.mark.stores("memory", "sqlite", "folder", "postgres", "redis")
 
@@ -172,6 +173,8 @@ def _all_pages(host: Host, where: str, limit: int) -> list[str]:
 def test_every_query_finds_what_a_plain_listing_has_for_it(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(label_search, "STRETCH", 4)
+    monkeypatch.setattr(label_search, "_LEARNT", 2)
     shop = Shop(host)
     assert {run.status.value for run in shop.runs} >= {
         "completed",

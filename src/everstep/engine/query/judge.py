@@ -107,6 +107,7 @@ _OF: dict[str, Callable[[Facts], Collection[Value]]] = {
     "group": lambda facts: _some(facts.row.group),
     "priority": lambda facts: (facts.row.priority,),
     "parent": lambda facts: _some(facts.row.parent_run_id),
+    "started_by": lambda facts: _some(None if facts.row.started_by is None else facts.row.started_by.run),
     "owner": lambda facts: _some(facts.row.lease.owner if facts.row.lease is not None else None),
     "started": lambda facts: (facts.row.created_at,),
     "ended": lambda facts: _some(facts.row.ended_at),

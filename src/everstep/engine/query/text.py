@@ -40,6 +40,7 @@ _SIGNS = {op.value: op for op in (Op.IS, Op.IS_NOT, Op.BELOW, Op.UP_TO, Op.ABOVE
 }
 _WORDS = {op.value: op for op in (Op.STARTS, Op.CONTAINS)}
 _STATUSES = [status.value for status in Status if status is not Status.RETRYING]
+_JOINTS = ("and", "or", "in", "is")
 _RANGES = (Op.BELOW, Op.UP_TO, Op.ABOVE, Op.FROM)
 _AS_SHOWN = {
     "run_id": "id",
@@ -57,6 +58,8 @@ _AS_SHOWN = {
     "updated_at": "changed",
     "parent_run_id": "parent",
     "is_driven": "owner",
+    "starter_run_id": "started_by",
+    "starter_node": "started_by",
     "error_message": "error",
     "error_type": "error_code",
     "wait_kind": "waiting",
@@ -234,6 +237,9 @@ class _Reader:
     def _field(self, name: Token) -> tuple[str, Kind]:
         """Return the field that a name means. What is no field, nor nearly one, is an attribute."""
         text = name.text
+        if any(map(name.is_word, _JOINTS)):
+            hint = f"For an attribute write {OF_ATTRIBUTE}{text}."
+            self._refuse(f"a field is missing before {text!r}", name, f"For example: {_EXAMPLE}. {hint}")
         kind = None if name.is_quoted else FIELDS.get(text)
         if kind is not None:
             return text, kind
@@ -252,9 +258,12 @@ class _Reader:
         is_text = kind in (Kind.TEXT, Kind.STATUS)
         if (is_text and op in _RANGES) or (kind is Kind.FLAG and op not in (Op.IS, Op.IS_NOT)):
             fits = "=, !=, in" if is_text else "= or !="
-            self._refuse(f"{name.text} is {kind.value}, and has no order", sign, f"Compare it with {fits}.")
+            what = f" is {kind.value}, and" if kind is not Kind.STATUS else ""
+            self._refuse(f"{name.text}{what} has no order", sign, f"Compare it with {fits}.")
         if op in (Op.STARTS, Op.CONTAINS) and kind is not Kind.TEXT:
-            self._refuse(f"{name.text} is {kind.value}, not text", sign, "Compare it with =, < or >.")
+            what = "is a word of its own" if kind is Kind.STATUS else f"is {kind.value}, not text"
+            fits = "=, !=, in" if is_text else "=, < or >"
+            self._refuse(f"{name.text} {what}", sign, f"Compare it with {fits}.")
 
     def _is_set(self, field: str) -> Query:
         token = self._next("set, or not set")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from types import FunctionType
@@ -147,6 +147,13 @@ class Says(Protocol):
 
     @property
     def units(self) -> Any: ...
+
+
+class Startable(Protocol):
+    """A flow whose runs a node may start."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class Context:
@@ -511,6 +518,36 @@ class Context:
         """
         self._check("sleep")
         return self._open_units("sleep").sleep(span)
+
+    def start(
+        self,
+        flow: Startable | str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        key: Any = None,
+        on_parent_cancel: str = "cancel",
+        priority: int = 0,
+        group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] = (),
+    ) -> Any:
+        """Start a run of a flow once, whatever crashes, and return it: a `ChildRun` with its `run_id`.
+
+        `await` it in an async node. The flow is declared: `Flow(..., starts=[flow])`; then its name will do.
+        The run is known by its flow, and by `key` or by how often that flow was asked for. If this run is
+        cancelled, so is that one, unless `on_parent_cancel="leave"`.
+        """
+        self._check("start")
+        said = {"on_parent_cancel": on_parent_cancel, "priority": priority, "group": group, "tags": tags}
+        return self._open_units("start").start(flow, inputs, key, said)
+
+    def result(self, child: Any, *, timeout: Span | None = None) -> Any:
+        """Wait until a run that a node has started has ended, and return what it wrote, by name.
+
+        `await` it in an async node. One that did not complete raises `ChildFailed`. The run halts without a
+        process meanwhile. Declare the node with `halts=True`.
+        """
+        self._check("result")
+        return self._open_units("result").result(child, timeout)
 
     def inbox(self, name: str) -> Any:
         """Take the signals of a name that were sent to the run and not taken yet: a list of their values.

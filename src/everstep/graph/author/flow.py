@@ -36,12 +36,14 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration
+    from everstep.graph.check.started_flows import joined
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
+    joined = on_demand("everstep.graph.check.started_flows:joined")
     read = on_demand("everstep.graph.ir.read:read")
     Writer = on_demand("everstep.graph.ir.write:Writer")
 
@@ -73,11 +75,14 @@ class Flow:
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
-    what its runs keep is encrypted.
+    what its runs keep is encrypted. `starts` are flows whose runs its nodes may start with `ctx.start`; who
+    loads it loads them.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
+    starts: tuple[Flow, ...]
+    """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     _raises = True
@@ -111,6 +116,7 @@ class Flow:
         inbox: Mapping[str, str] | None = None,
         undo: UndoWhen = "both",
         plain_attributes: Iterable[str] = (),
+        starts: Iterable[Flow] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -140,6 +146,7 @@ class Flow:
             inbox=inbox,
             undo=undo,
             plain_attributes=plain_attributes,
+            starts=starts,
         )
         self._take(said)
         self._wire(flatten(nodes), said)
@@ -160,6 +167,9 @@ class Flow:
         has_results = bool(layout.edges or self.tasks or said.channel)
         given = _all_nodes(layout, self.tasks, has_results=has_results)
         self.nodes = tuple(_declared(given, said.registry, self.profiles))
+        inside = [one for n in self.nodes if isinstance(n, Subflow) for one in n.flow.starts]
+        if inside:
+            self.starts = joined(self.name, (*self.starts, *inside))
         self.extension = EXTENSIONS.of(self.nodes)
         self.problems = Diagnostics(self.name, self._compile())
         """What is wrong with it; none unless it is a draft."""
@@ -187,6 +197,7 @@ class Flow:
         self.plain_attributes = said.plain_attributes
         self.undo = said.undo
         """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
+        self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.budgets = said.budgets

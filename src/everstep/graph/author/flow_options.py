@@ -20,9 +20,11 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
+    from everstep.graph.check.started_flows import checked_flows
     from everstep.model.breakers import Breaker
 else:
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
+    checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 PARTIAL: Final = Durability()
@@ -127,6 +129,10 @@ def _undo(value: Any, option: str, flow: str) -> str:
     return str(value)
 
 
+def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
+    return () if value == () else checked_flows(flow, value)
+
+
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
     return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
 
@@ -182,6 +188,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     registry: Annotated[Registry | None, Spec(_registry)] = None
     profiles: Annotated[Mapping[str, Entry], Spec(_profiles)] = field(default_factory=dict)
     migrations: Annotated[tuple["Migration", ...], Spec(_migrations)] = ()
+    starts: Annotated[tuple[Any, ...], Spec(_starts)] = ()
+    """Flows whose runs its nodes may start."""
 
     @classmethod
     def of(cls, flow: str, **given: Any) -> "FlowOptions":

@@ -160,12 +160,10 @@ class Node(Wired, Generic[P, R]):
         self.name = said.name
         self.outputs = said.output
         self._take(said)
-        self.streams = streams(fn)
-        """True for a generator: what it yields is collected."""
+        self._look_at(fn)
         self.announces = _check_unknown(self)
         """True if a call is recorded before it is made, so that one that never reported is known of."""
         self._weigh()
-        self.is_async = is_async(fn)
         self._read(fn, said.inputs)
         self.key_reads = accepted(said.idempotency_key) if callable(said.idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
@@ -194,6 +192,11 @@ class Node(Wired, Generic[P, R]):
         if said.undo is not None:
             self.undo, self.undo_outputs = undo_node(said.undo, said.name), said.output
         self.identifier = said.identifier
+
+    def _look_at(self, fn: Callable[..., Any]) -> None:
+        """See of what kind the function is."""
+        self.streams, self.is_async = streams(fn), is_async(fn)
+        """True for a generator: what it yields is collected. True if what it returns is awaited."""
 
     def _read(self, fn: Callable[..., Any], inputs: tuple[str, ...]) -> None:
         """Read the function's signature and hints."""

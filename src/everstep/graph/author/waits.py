@@ -82,8 +82,7 @@ class WaitNode(Node):
         self.identifier = identifier
         self.kind = kind
         self.arguments = {a: v for a, v in arguments.items() if not isinstance(v, Ref)}
-        self.params = tuple(Param(a, source, True, UNKNOWN) for a, source in refs.items())
-        self.oddities = ()
+        self.params = tuple([Param(a, source, True, UNKNOWN) for a, source in refs.items()])
         self.returns = returns
         self.schedulers = _aliases(self.arguments.get("scheduler"))
         self.notifiers = _aliases(self.arguments.get("notify"))
@@ -92,6 +91,15 @@ class WaitNode(Node):
                 f"{name!r}: a scheduler and a notifier are named when the flow is built.",
                 fix="Give their alias.",
             )
+
+    # It is known what its function is. To look would take most of the time that it takes to make a wait, and
+    # one in the middle of a node is made again each time its node is entered.
+
+    def _look_at(self, fn: object) -> None:
+        self.streams = self.is_async = False
+
+    def _read(self, fn: object, inputs: tuple[str, ...]) -> None:
+        self.context_param, self.params, self.oddities, self.defaults = None, (), (), {}
 
     def _called(self, name: str) -> tuple[str, ...]:
         # The author of context="order" knows of no parameter, only of the value.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
-from everstep.model.commits import Tag
+from everstep.model.commits import StartedBy, Tag
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from everstep.codec.notes import look_at_act
     from everstep.codec.sealing import seal_closed
     from everstep.engine.keyframe import snapshot
+    from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.attributes import with_attributes
+    from everstep.runtime.drive.children.cancelling import stop_children
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.metrics.meter import FlowMeter
     from everstep.runtime.operations.acting import riding, written
@@ -54,6 +56,7 @@ else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    stop_children = on_demand("everstep.runtime.drive.children.cancelling:stop_children")
     with_attributes = on_demand("everstep.runtime.drive.attributes:with_attributes")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
@@ -110,6 +113,7 @@ class Identity(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     retention: Retention | None = None
     tags: tuple[Tag, ...] = ()
+    started_by: StartedBy | None = None
 
     def about(self, durability: Durability) -> dict[str, Any]:
         """Return what the first record says of the flow besides its structure."""
@@ -121,6 +125,20 @@ class Identity(msgspec.Struct, frozen=True):
         if durability.retain_completed_for is not None:
             told["retain_completed_for"] = spell(durability.retain_completed_for)
         return told
+
+
+class StartedRuns(Protocol):
+    """The runs that the nodes of one have started in a drive."""
+
+    @property
+    def owes(self) -> bool:
+        """True if a recorded start has no run yet, as far as this drive knows."""
+
+    async def pay(self) -> None:
+        """Admit the runs of all that is recorded, once that is written."""
+
+    async def at_rest(self) -> None:
+        """Let what is under way come to its end."""
 
 
 class Journal:
@@ -140,6 +158,12 @@ class Journal:
     """What the row says of it, as far as this drive has written that."""
     group: str | None = None
     """With whom the run takes turns."""
+    starts: StartedRuns | None = None
+    """The runs that its nodes have started in this drive, if they did."""
+    stopped: Sequence[RunRow] = ()
+    """Runs that it has started, and that were asked to stop as it was cancelled."""
+    on_started: Callable[[str, Flow], None] | None = None
+    """Told of them, if this process drives them too."""
 
     def __init__(
         self,
@@ -157,6 +181,8 @@ class Journal:
         self._identity = identity
         self._durability = durability
         self.run_id = identity.run_id
+        self.started_by = identity.started_by
+        """Which node of another run started it, if one did."""
         self.key_run = identity.run_id
         """The run whose id idempotency keys are made of."""
         self._state = state
@@ -306,6 +332,7 @@ class Journal:
             ttl=ttl,
             process=process if owner is not None else None,
             tags=flow.tags,
+            started_by=flow.started_by,
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
@@ -356,14 +383,23 @@ class Journal:
     async def call_off(self, error: ErrorInfo | None = None) -> None:
         """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
         if self.writes:
-            await self.learn_who_stops()
+            await self.stop_for_good()
         await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
+
+    async def stop_for_good(self) -> None:
+        """Learn who wanted the run to stop, and ask the runs to stop that it has started."""
+        await self.learn_who_stops()
+        if self._services.store.capabilities.has_children:
+            # Before the put, so that who takes over after a crash finds the request, and does the rest.
+            self.stopped = await stop_children(self._services, self.run_id, self.act, self.persist)
 
     async def end_undone(self) -> Status:
         """End a run that has undone what it did, as it would have ended without that."""
         undo = self._state.undo
         assert undo is not None
         ended, about = Status(undo.ends), {"undo": undo.came_to}
+        if ended is Status.CANCELLED:
+            await self.stop_for_good()
         await self.flush(
             Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
         )

@@ -45,6 +45,7 @@ from everstep.runtime.drive.rest import BREATH, PAUSE, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.children.starts import starts_of
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
 else:
+    starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
@@ -168,6 +170,8 @@ class Drive:
                             await self._take_up()
                         if self._guards is not None:
                             self._guards.declare(self._beside.calls)
+                        if self._run.flow.starts and self._state.units and not self._journal.is_halted:
+                            await self._recall_starts()
                     await self._advance()
                     status = await self._end()
                 except asyncio.CancelledError:
@@ -187,6 +191,8 @@ class Drive:
         except RunCancelled as cancelled:
             await self._beside.stop()
             await self._take_in()
+            if self._journal.starts is not None:
+                await self._journal.starts.at_rest()
             if "by_node" in cancelled.details:
                 self.failure = describe_error(cancelled)
             await self._journal.call_off(self.failure)
@@ -214,6 +220,12 @@ class Drive:
         if calls:
             names = ", ".join(sorted(call.path for call in calls))
             log.warning("run %r is let go, and what %s does is not kept.", self._run.run_id, names)
+
+    async def _recall_starts(self) -> None:
+        """Admit the runs that an owner has recorded as started, and that it may have died before."""
+        starts = starts_of(self._run)
+        await self._journal.persist(partial(self._services.system.to_thread, starts.recall))
+        await starts.pay()
 
     async def run_surrounded(self) -> Status:
         """Do the same, with what was asked for around the code of nodes: logs, log lines that say where from,
@@ -331,7 +343,7 @@ class Drive:
             if not _reports(call):
                 self._drop(*place)
         await self._take_in()
-        await self._journal.learn_who_stops()
+        await self._journal.stop_for_good()
         await self._begin_undo(Status.CANCELLED)
 
     async def _is_to_be_undone(self) -> bool:
@@ -441,6 +453,8 @@ class Drive:
                 await self._start_together(ready)
             until = self._next_atomic_retry() if self._has_inner else None
             if not self._finished and (self._beside.calls or until is not None):
+                if self._owing.trigger is not None and self._beside.calls:
+                    await self._owing.pay()
                 await self._wait(until)
             if not self._finished and not self._beside.calls and until is None:
                 return
@@ -632,6 +646,8 @@ class Drive:
             return await self._end_undone()
         if self._owing.has_news:
             await self._owing.pay()
+        if self._journal.starts is not None and self._journal.starts.owes:
+            await self._start_owed()
         if self.failure is not None and self._state.undo is not None and self._may_undo(Status.FAILED):
             await self._begin_undo(Status.FAILED)
             return None
@@ -837,7 +853,9 @@ class Drive:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
-        has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
+        # Answers that come once it winds down are for who goes on: it would wake for them without end.
+        listens = self._state.waits and self.failure is None and self.paused is None
+        has_news = listens and self._waiting.is_nudged
         is_owed = self._owing.trigger is not None and self._beside.calls
         if self._finished or self._rest.stop is not None or has_news or is_owed:
             return
@@ -845,7 +863,7 @@ class Drive:
         if until is not None:
             pause, until = self._pauses.note(until), self._services.time.here(until)
         seconds, looks, is_busy = self._late.seconds_left(), None, False
-        if self._state.waits:
+        if listens:
             due = self._waiting.next_due()
             if due is not None:
                 due = self._services.time.here(due)
@@ -968,6 +986,8 @@ class Drive:
 
     async def _given_by(self, call: Call) -> tuple[Slot, ...] | None:
         """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
+        if self._journal.starts is not None and self._journal.starts.owes:
+            await self._start_owed(call)
         if call.error is not None or (not self._is_plain and (call.node.halts or call.asks is not None)):
             time = self._services.time
             await time.hear()  # what it waits for may be due some time from now
@@ -989,6 +1009,19 @@ class Drive:
             if draft.spill is not None:
                 return drafts if await self._put_aside(call, drafts) else ()
         return drafts
+
+    async def _start_owed(self, call: Call | None = None) -> None:
+        """See to it that all runs are there that were recorded as started: no one looks for them later."""
+        assert self._journal.starts is not None
+        try:
+            await self._journal.starts.pay()
+        except (StoreError, LeaseLost, RunCancelled):
+            raise
+        except EverstepError as error:
+            if call is None:
+                self._fail(error)
+            elif call.error is None and call.asks is None:
+                call.error = error
 
     def _read(self, call: Call) -> tuple[Slot, ...] | None:
         """Read a finished call's answer and encode what it gave; none if it is dropped or called off."""

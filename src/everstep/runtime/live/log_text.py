@@ -56,18 +56,20 @@ class LogText:
         self._tail: deque[str] = deque()
         self._tail_bytes = 0
         self._omitted = 0
-        self._open = ""
-        """A line that has not ended."""
+        self._open: dict[int, str] = {}
+        """Lines that have not ended, by the threads that write them: `print` writes a line in parts."""
 
-    def add(self, text: str) -> None:
-        """Take what was written."""
+    def add(self, text: str, thread: int = 0) -> None:
+        """Take what a thread has written."""
         with self._lock:
-            *lines, self._open = (self._open + spelled_out(text)).split("\n")
+            *lines, begun = (self._open.pop(thread, "") + spelled_out(text)).split("\n")
             for line in lines:
                 self._take(f"{without_secrets(line)}\n")
-            if len(self._open) > HALF:
-                begun, self._open = _cut(self._open)
-                self._take(without_secrets(begun))
+            if len(begun) > HALF:
+                whole, begun = _cut(begun)
+                self._take(without_secrets(whole))
+            if begun:
+                self._open[thread] = begun
 
     def _take(self, line: str) -> None:
         size = len(line.encode())
@@ -92,7 +94,7 @@ class LogText:
     def kept(self) -> tuple[str, int, str]:
         """Return the head, how many bytes are left out behind it, and the tail."""
         with self._lock:
-            head, last = "".join(self._head), without_secrets(self._open)
+            head, last = "".join(self._head), "\n".join(map(without_secrets, self._open.values()))
             if not self._tail and self._head_bytes + len(last.encode()) <= HALF:
                 return head + last, 0, ""
             tail, cut = _end_of("".join(self._tail) + last)

@@ -53,7 +53,7 @@ class StepLog:
 
     def add(self, text: str) -> None:
         """Take what was written."""
-        self.text.add(text)
+        self.text.add(text, self.writer.thread_id())
         self.writer.note(self)
 
     @contextmanager
@@ -187,6 +187,7 @@ class LogWriter(SideWriter[dict[LogPlace, StepLog]]):
         )
         self._codecs = codecs
         self._dirty: dict[LogPlace, StepLog] = {}
+        self.thread_id = system.thread_id
         self._left: dict[LogPlace, StepLog] = {}
         """Of nodes that were left for a wait, while the drive that left them goes on."""
         self.catching = Catching(system, self)

@@ -181,6 +181,7 @@ def _narrow(wanted: RunFilter, query: Query) -> RunFilter | None:
         "flow_id": held.get("flow"),
         "run_id": held.get("id"),
         "parent_run_id": held.get("parent"),
+        "started_by": held.get("started_by"),
         "status": Status(held["status"]) if "status" in held else None,
     }
     for name, value in more.items():
@@ -188,7 +189,7 @@ def _narrow(wanted: RunFilter, query: Query) -> RunFilter | None:
         if value is not None and given is not None and given != value:
             return None
     changes = {name: value for name, value in more.items() if value is not None}
-    names = [changes[name] for name in ("run_id", "parent_run_id") if name in changes]
+    names = [changes[name] for name in ("run_id", "parent_run_id", "started_by") if name in changes]
     if not all(RUN_ID.fullmatch(name) for name in names):
         return None  # no run is called that
     pinned = wanted.pinned or held.get("pinned") is True

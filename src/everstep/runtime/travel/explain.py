@@ -108,6 +108,8 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes that follow it."""
     voting: VotingInfo | None = None
     """Of an approval that keeps count of who says what: who may, and who has."""
+    calls: tuple[str, ...] = ()
+    """Of a node that waits in its middle: its durable calls that are recorded, and not made again."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,7 +262,19 @@ def _awaited(row: WaitRow, state: RunState) -> Awaited:
         settled_by=row.settled_by,
         then=tuple(scope.path_of(k) for k in follow),
         voting=info_of(msgspec.json.decode(row.details)) if row.kind == "approval" else None,
+        calls=_calls(scope, i),
     )
+
+
+_NOT_ENDED = (Status.RETRYING, Status.RUNNING)
+
+
+def _calls(scope: Scope, i: int) -> tuple[str, ...]:
+    """Return the durable calls of an open visit that are recorded."""
+    units = scope.units.get(i)
+    if units is None:
+        return ()
+    return tuple(name for name, unit in units.at.items() if unit.status not in _NOT_ENDED)
 
 
 def _goes_on_inside(wait: Awaited) -> bool:
@@ -395,14 +409,9 @@ def _plan(due: _Due, state: RunState, key_run: str, *, may_have_started: bool) -
     key = scope.keys.get(i) if i not in scope.plan.children else None
     if key is None and node.idempotency_key == "auto":
         key = automatic_key(key_run, path if scope is state else state.path_of_keys(path), visit)
-    stream, units = scope.streams.get(i), scope.units.get(i)
-    calls = (
-        [n for n, u in units.at.items() if u.status not in (Status.RETRYING, Status.RUNNING)]
-        if units is not None
-        else ()
-    )
+    stream = scope.streams.get(i)
     return Planned(
-        calls=tuple(calls),
+        calls=_calls(scope, i),
         chunks=stream.chunks if stream is not None else 0,
         cursor=stream.cursor if stream is not None else None,
         path=path,

@@ -7,7 +7,7 @@ or its effects are allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, cast
 
@@ -18,11 +18,11 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status
-from everstep.model.records import UNIT, WAITED, UnitAt, visit_path
+from everstep.model.records import STARTED, UNIT, WAITED, UnitAt, visit_path
 from everstep.ports.system import wait_until
 from everstep.runtime.drive.invoke import Call
 from everstep.runtime.drive.midway import Midway
-from everstep.runtime.drive.units.calls import TAKES, Asked, Units
+from everstep.runtime.drive.units.calls import TAKES, Asked, Units, kind_of
 from everstep.runtime.drive.units.kept_errors import ErrorClasses
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.services import Services
@@ -127,10 +127,22 @@ class RecordedUnits(Units):
             return None
         if unit.arguments == TAKES:
             self.refuse(self._not_recorded(unit, "takes signals, which is"))
+        if kind_of(unit.arguments) == STARTED:
+            self.refuse(self._not_recorded(unit, "starts a run, which is"))
         if unit.options.is_effect and not self._allow_effects:
             self.refuse(self._not_recorded(unit, "would make a call that is"))
         self.made.append(unit.label)
         return None
+
+    def start(
+        self, wanted: object, inputs: Mapping[str, Any] | None, key: Any, said: Mapping[str, Any]
+    ) -> Any:
+        """Return the run that is recorded as started: none is started again."""
+        _, unit = self._begin_start(wanted, dict(inputs or {}), key)
+        self._end(unit)
+        self._recorded(unit)
+        child = self._started(unit).child
+        return _at_once(child) if self._call.node.is_async else child
 
     def _check_readable(self, unit: Asked) -> None:
         try:
@@ -154,7 +166,7 @@ class RecordedUnits(Units):
             if known.status is not Status.RETRYING:
                 what = "recorded with other arguments and on_change='again'"
         fix = "If that is what you want, pass allow_effects=True, or --effects."
-        if unit.arguments == TAKES:
+        if unit.arguments == TAKES or kind_of(unit.arguments) == STARTED:
             fix = "Replay it with the code that the run was made with."
         return BadRequest(
             f"node {self._call.path!r} {does} {what}: step {unit.label[1:]!r}.",
@@ -163,6 +175,10 @@ class RecordedUnits(Units):
 
     def _error_classes(self, unit: Asked) -> ErrorClasses:
         return ErrorClasses([unit.fn, self._call.node.fn, *_functions(self._flow.plan)])
+
+
+async def _at_once(value: Any) -> Any:
+    return value
 
 
 def _functions(plan: Plan) -> Iterator[Any]:

@@ -54,9 +54,9 @@ def output_of(
     settled: Mapping[str, Any], asked: Wait | Mapping[str, Any], path: str, answer_type: Any
 ) -> Any:
     """Return what a settled wait gives; raises `WaitTimeout` if its time was over and it has no default."""
-    if isinstance(asked, Wait):
-        asked = asked.said(IN_CHAIN)
     kind, at, due, taken_at = (settled[name] for name in ("kind", "settled_at", "due_at", "taken_at"))
+    if isinstance(asked, Wait):  # what it said counts where no answer came
+        asked = asked.said(IN_CHAIN) if kind == "timer" or settled["by_clock"] else {}
     if kind == "timer":
         late = (taken_at - (due or at)).total_seconds() * 1000
         return TimerOutput(asked.get("payload"), taken_at, max(0, round(late)) if settled["by_clock"] else 0)

@@ -106,8 +106,8 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     NodeDurations: "node visits failures retries seconds",
     Spread: "p50 p90 p99 max",
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
-    "adopted_at trimmed_before is_driven is_cancelling priority group acked_at pinned_by "
-    "changed_at paused_at paused_by undoing",
+    "starter_run_id starter_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
+    "pinned_by changed_at paused_at paused_by undoing",
     ShownRun: "guards bulk driver",
     Driver: "host pid since",
     ForkPreview: "run_id at starts again asks kept",
@@ -190,7 +190,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Compat: "verdict nodes values migrations starts is_same code",
     Recorded: "path visits status outputs items of_items",
     Planned: "path visit attempt effects may_have_started not_before chunks calls asks only_chooses",
-    Awaited: "wait_id path kind status due_at settled_by then voting",
+    Awaited: "wait_id path kind status due_at settled_by then voting calls",
     FlowReport: "flow mode coverage nodes incompatible_nodes reasons resumable_segments halt_nodes "
     "expensive_nodes destructive_nodes budgets breakers undo_nodes",
     FlowSegment: "nodes points",
@@ -305,7 +305,19 @@ def _of_event(event: Event) -> dict[str, Any]:
 
 QUERIED = frozenset(
     {
-        *("id", "flow", "version", "status", "group", "priority", "parent", "owner", "started", "ended"),
+        *(
+            "id",
+            "flow",
+            "version",
+            "status",
+            "group",
+            "priority",
+            "parent",
+            "started_by",
+            "owner",
+            "started",
+            "ended",
+        ),
         *("pinned", "needs_repair", "paused", "changed", "waiting", "waiting_at", "error_code"),
     }
 )

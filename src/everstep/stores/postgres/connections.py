@@ -7,8 +7,8 @@ between.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -170,6 +170,19 @@ def _is_at_rest(connection: Connection) -> bool:
 def rows(connection: Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run a query and return everything it gives."""
     return connection.execute(query, values, binary=True).fetchall()
+
+
+@contextmanager
+def as_of_now(connection: Connection) -> Iterator[None]:
+    """Read all of it as of one moment, whatever others write meanwhile."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    try:
+        yield
+    except BaseException:
+        with suppress(psycopg.Error):  # the connection broke, and the transaction with it
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 def in_few_trips(connection: Connection) -> AbstractContextManager[object]:

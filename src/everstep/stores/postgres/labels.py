@@ -12,10 +12,10 @@ from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.ports.labels import Search, SearchPage
 from everstep.ports.store import RunFilter
-from everstep.stores.label_search import LabelSearch, tally
+from everstep.stores.label_search import LabelSearch, Stretches, tally
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import read_text, run_row, text
-from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.connections import Connection, as_of_now, rows
 from everstep.stores.postgres.schema import read_queries
 
 _NAME = re.compile(r"(?<!:):([a-z_]+[0-9]*)")
@@ -27,6 +27,7 @@ class PostgresLabels:
 
     def __init__(self, at: PostgresAddress) -> None:
         self._sql = read_queries(at, "labels.sql")
+        self._stretches = Stretches()
 
     def tag(
         self, db: Connection, run_id: str, add: Sequence[Tag], remove: Collection[str], most: int
@@ -79,9 +80,9 @@ class PostgresLabels:
         def ask(query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
             return rows(db, *_numbered(query, values))
 
-        with db.transaction():
+        with as_of_now(db):
             db.execute(self._sql["look_up"])
-            page = LabelSearch(self._sql, ask, run_row, _way, text).search(wanted, by)
+            page = LabelSearch(self._sql, ask, run_row, _way, self._stretches, text).search(wanted, by)
         following = None if page.following is None else read_text(page.following)
         return SearchPage(page.rows, page.looked_at, following)
 

@@ -31,8 +31,21 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('random_page_cost',
 SELECT coalesce((SELECT run_key FROM {schema}.runs WHERE run_id = :before),
                 (SELECT run_key FROM {schema}.tombstones WHERE run_id = :before));
 
--- name: run_of_key
-SELECT run_id FROM {schema}.runs WHERE run_key = :key;
+-- name: run_from_key
+SELECT run_id FROM {schema}.runs WHERE run_key >= :key ORDER BY run_key LIMIT 1;
+
+-- name: keys
+-- The oldest, the newest, and which transactions write: the oldest of them, and the next one.
+SELECT coalesce((SELECT min(run_key) FROM {schema}.runs), 0), coalesce((SELECT max(run_key) FROM {schema}.runs), 0),
+       txid_snapshot_xmin(txid_current_snapshot()), txid_snapshot_xmax(txid_current_snapshot());
+
+-- name: newest_times
+SELECT count(*), min(created_at), max(created_at)
+FROM (SELECT created_at FROM {schema}.runs WHERE run_key >= :first AND run_key < :before LIMIT :most) AS a_few;
+
+-- name: stretches
+SELECT run_key / :size, min(created_at), max(created_at) FROM {schema}.runs
+WHERE run_key >= :first AND run_key < :before GROUP BY 1;
 
 -- name: has_empty_value
 SELECT value FROM {schema}.tags WHERE name = :name AND value = '' LIMIT 1;

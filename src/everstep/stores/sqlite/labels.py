@@ -15,9 +15,9 @@ from everstep.errors import StateCorrupted
 from everstep.model.commits import Attribute, LabelKind, Labels, Tag, Tagging
 from everstep.ports.labels import Search, SearchPage
 from everstep.ports.store import RunFilter
-from everstep.stores.label_search import LabelSearch, tally
+from everstep.stores.label_search import LabelSearch, Stretches, tally
 from everstep.stores.sqlite.columns import run_row
-from everstep.stores.sqlite.database import Queries, rows
+from everstep.stores.sqlite.database import Queries, rows, transact
 from everstep.stores.sqlite.listing import way_of
 from everstep.stores.sqlite.side_tables import SideTables
 
@@ -36,6 +36,7 @@ class SqliteLabels:
         self._db = db
         self._sql = _queries()
         self._side = side
+        self._stretches = Stretches()
 
     def set(self, key: int, tags: Iterable[Tag], attributes: Iterable[Attribute]) -> None:
         """Keep labels of a run; the caller has begun a transaction."""
@@ -92,7 +93,8 @@ class SqliteLabels:
         """Return runs that match, newest first."""
         if (by.name is not None or wanted.started_by is not None) and not self._side.are_there():
             return SearchPage([], 0, None)
-        return LabelSearch(self._sql, self._ask, run_row, _way).search(wanted, by)
+        search = LabelSearch(self._sql, self._ask, run_row, _way, self._stretches)
+        return transact(self._db, lambda: search.search(wanted, by), begin="BEGIN")  # all as of one moment
 
     def tally(self, field: str) -> dict[str, int]:
         """Count all runs by a field."""

@@ -32,8 +32,20 @@ CROSS JOIN attributes USING (run_key) ORDER BY run_key, name;
 SELECT coalesce((SELECT run_key FROM runs WHERE run_id = :before),
                 (SELECT run_key FROM tombstones WHERE run_id = :before));
 
--- name: run_of_key
-SELECT run_id FROM runs WHERE run_key = :key;
+-- name: run_from_key
+SELECT run_id FROM runs WHERE run_key >= :key ORDER BY run_key LIMIT 1;
+
+-- name: keys
+-- The oldest, the newest, and that no transaction is under way: a file has one at a time, whose run has the next key.
+SELECT coalesce((SELECT min(run_key) FROM runs), 0), coalesce((SELECT max(run_key) FROM runs), 0), 0, 0;
+
+-- name: newest_times
+SELECT count(*), min(created_at), max(created_at)
+FROM (SELECT created_at FROM runs WHERE run_key >= :first AND run_key < :before LIMIT :most);
+
+-- name: stretches
+SELECT run_key / :size, min(created_at), max(created_at) FROM runs
+WHERE run_key >= :first AND run_key < :before GROUP BY 1;
 
 -- name: has_empty_value
 SELECT value FROM tags WHERE name = :name AND value = '' LIMIT 1;

@@ -412,7 +412,10 @@ class Changes(Suite):
 
     def test_looking_is_no_change(self, clients: Callable[[], Client]) -> None:
         watcher, reader = clients(), clients()
-        watcher.halted("run", "w", due_in=10)
+        unheard, ends = watcher.store.changes(), time.monotonic() + PATIENCE
+        reader.halted("run", "w", due_in=10)
+        while watcher.store.changes() == unheard:  # until it is heard of, nothing is at rest
+            assert time.monotonic() < ends
         before = _changes_at_rest(watcher)
         for client in (watcher, reader):
             client.waits()

@@ -420,6 +420,10 @@ class Holding(Exception):
         self.status = 503
 
 
+class Several(ExceptionGroup[Exception]):
+    """A group that is called as one of the flow's own."""
+
+
 class Quota(ConnectionError):
     def __init__(self, left: int) -> None:
         super().__init__(7, f"{left} left")
@@ -476,6 +480,11 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "unprintable": lambda: Slotted.__new__(Slotted),
     "long and local": lambda: local_error("x" * 3_000_000),
     "group": lambda: ExceptionGroup("several", [ValueError("a"), KeyError("b")]),
+    "group in a group": lambda: ExceptionGroup(
+        "several", [noted("a"), ExceptionGroup("b", [missing_file()])]
+    ),
+    "group of a local one": lambda: ExceptionGroup("several", [local_error(), ValueError(threading.Lock())]),
+    "own group": lambda: Several("several", [ValueError("a")]),
     "long": lambda: ValueError("x" * 3_000_000),
     "ours": lambda: BadRequest("that was bad.", fix="Be good."),
 }
@@ -495,6 +504,35 @@ def told(error: Exception) -> list[str]:
     except AttributeError:
         text = "unprintable"
     return [branch, type(error).__qualname__, text, repr(error.args), repr(attributes), *more]
+
+
+def test_a_group_of_errors_has_its_members_live_and_from_the_records(world: World, host: Host) -> None:
+    seen = []
+
+    def fail() -> None:
+        raise Several("several", [ValueError("a"), ExceptionGroup("b", [missing_file(), local_error()])])
+
+    def body(ctx: Context) -> Steps:
+        try:
+            yield ask("fail", world.fn(fail))
+        except* ValueError as group:
+            seen.append(repr(group))
+        except* OSError as group:
+            seen.append(repr(group.exceptions[0]))
+        except* StepFailed as group:
+            seen.append(repr(group.exceptions[0]))
+        yield world.ask("end", "end")
+        return (yield world.ask("last", "last"))
+
+    flow = world.flow(body)
+    world.dies_at = {"last"}
+    die(host, flow)
+    world.dies_at = set()
+    assert host.run(flow, run_id="r").status == "completed"
+    live, replayed = seen[:3], seen[3:]
+    assert live == replayed
+    assert live[0] == "ExceptionGroup('several', [ValueError('a')])"  # of which `except*` makes parts
+    assert "FileNotFoundError(2, " in live[1] and "StepFailed(" in live[2]
 
 
 @pytest.mark.parametrize("kind", ERRORS)

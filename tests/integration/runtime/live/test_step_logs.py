@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from everstep import Context, Flow, Host, KeyRing, Retry, node
+from everstep import AsyncContext, Context, Flow, Host, KeyRing, Retry, node
 from everstep.errors import RunNotFound
 from everstep.ports.live import KeptLog, LogPlace
 from everstep.runtime.live.bodies import Bound
@@ -126,6 +126,26 @@ def test_nodes_that_run_at_once_are_kept_apart(host: Host) -> None:
         assert sorted(kept[name].splitlines()) == sorted(
             [*(f"{name} {k}" for k in range(20)), f"{name} in a thread"]
         )
+
+
+def test_lines_of_calls_on_threads_of_one_node_are_whole(host: Host) -> None:
+    meet = threading.Barrier(3, timeout=30)
+
+    def look(n: int) -> int:
+        print("call", end=" ")
+        meet.wait()  # each has begun its line
+        print(n)
+        meet.wait()
+        print("over", n, end="")
+        return n
+
+    @node(output="found")
+    async def agent(n: int, ctx: AsyncContext) -> list[int]:
+        return await asyncio.gather(*(ctx.step("look", look, k, key=k) for k in range(n)))
+
+    host.run(Flow("at_once", [agent], logs=True), {"n": 3}, run_id="A1").raise_for_status()
+    lines = texts(host, "A1")["agent"].splitlines()
+    assert sorted(lines) == [*(f"call {k}" for k in range(3)), *(f"over {k}" for k in range(3))]
 
 
 def test_each_attempt_has_its_log_and_only_the_newest_are_kept(host: Host) -> None:

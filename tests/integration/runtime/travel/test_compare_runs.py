@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, AsyncHost, Context, Durability, Flow, Host, ifelse, node
+from everstep import END, AsyncHost, Context, Durability, Flow, Host, Status, ifelse, node, wait
 from everstep.codec.values import Values
 from everstep.errors import (
     BadRequest,
@@ -256,6 +256,46 @@ def test_values_that_were_not_kept_are_no_difference_but_their_coming_is(host: H
     came = next(c for c in host.debug.diff("one").values if c.path == "secret")
     assert came.kind == "added"
     assert repr(came.after) == "<unreadable: it was not kept>"
+
+
+@node(output="said", halts=True)
+def agent(topic: str, ctx: Context) -> str:
+    ctx.now()
+    ctx.step("draft", str.upper, topic)
+    try:
+        ctx.step("check", int, topic)
+    except ValueError:
+        ctx.uuid()
+    said: str = ctx.wait(wait.question("why", kind="text"))
+    ctx.step("send", str, said)
+    more: str = ctx.wait(wait.question("more", kind="text"))
+    return more
+
+
+def test_durable_calls_of_a_node_under_way_are_compared(host: Host) -> None:
+    flow = Flow("agents", [agent], durability="strong")
+    for run_id, topic in (("one", "a"), ("two", "b"), ("like", "a")):
+        [asked] = host.run(flow, {"topic": topic}, run_id=run_id).waits
+        host.answer(asked.id, "so")
+        host.resume(run_id, flow)
+    assert not host.debug.diff("one", "like"), "neither the time nor an id is a difference"
+    values = changed(host.debug.diff("one", "two"))
+    assert ("agent/$draft@1", "changed", "A", "B") in values
+    [(_, kind, before, after)] = [found for found in values if found[0] == "agent/$check@1"]
+    assert (kind, before) == ("changed", "ValueError: invalid literal for int() with base 10: 'a'")
+    assert after.endswith("'b'")
+    assert len(values) == 3, "the input and two calls"
+    first = next(c.sequence for c in host.checkpoints("one") if c.status is Status.HALTED)
+    assert changed(host.debug.diff("one", start=first)) == [
+        ("agent/$why@1", "added", None, "so"),
+        ("agent/$send@1", "added", None, "so"),
+    ]
+    inside = host.debug.diff("one/agent", "two/agent")
+    assert ("agent/$draft@1", "changed", "A", "B") in changed(inside)
+    assert [found.name for found in host.debug.compare("one", "two").values if "$" in found.name] == [
+        "agent/$draft@1",
+        "agent/$check@1",
+    ]
 
 
 # -- bisect -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 import pytest
 
-from everstep import END, AsyncHost, Flow, Host, KeyRing, Status, chain, ifelse, node, wait
+from everstep import END, AsyncHost, Context, Flow, Host, KeyRing, Status, chain, ifelse, node, wait
 from everstep.errors import BadRequest, InvalidDelay, StateCorrupted
 from everstep.ports.events import fields_of, wanted_by
 from everstep.runtime.travel.had_events import had_by
@@ -231,6 +231,21 @@ def test_a_fork_gets_no_event_again_that_its_run_had_taken_until_then(host: Host
         assert had_by_fork(host, "r", at) == ["e1", "e2", "e3"], at
     for forked_at in (None, asked[0], asked[1]):
         assert had_by_fork(host, "part", forked_at) == ["e1", "e2", "e3"], forked_at
+
+
+def test_a_node_has_an_event_once_under_each_name_that_it_waits_under(host: Host) -> None:
+    @node(output="had", halts=True)
+    def agent(number: int, ctx: Context) -> list[str]:
+        names = ("deposit", "deposit", "rest")
+        return [ctx.wait(wait.event(name, event="paid", match={"order": number}))["id"] for name in names]
+
+    flow = Flow("agents", [agent], durability="strong")
+    for name in ("p1", "p2"):
+        host.publish("paid", {"order": 7, "id": name}, id=name, keep="1d")
+    host.start(flow, {"number": 7}, run_id="r")
+    assert host.work([flow], until_idle=True).completed == 1
+    first, second, under_another = host.state("r")["had"]
+    assert {first, second} == {"p1", "p2"} and under_another in ("p1", "p2")
 
 
 def test_a_fork_with_another_input_asks_for_the_same_event_again(host: Host) -> None:

@@ -453,6 +453,7 @@ def wide(life: Life) -> Part:
     return Part([*sides, work(life)])
 
 
+OTHER = Flow("other", [Node(lambda x: x, name="same", output="y", inputs=["x"])])
 REGISTRY = Registry([{"id": "shop.work", "effects": "effectful", "idempotency": {"key": "auto"}}])
 FLOW: dict[tuple[str, str], Sample] = {
     ("name", ""): Sample(plain, flow={}),
@@ -480,6 +481,7 @@ FLOW: dict[tuple[str, str], Sample] = {
         plain, flow={"profiles": {"work": {"effects": "effectful", "idempotency": {"key": "auto"}}}}
     ),
     ("undo", ""): Sample(plain, flow={"undo": "failure"}),
+    ("starts", ""): Sample(plain, flow={"starts": [OTHER]}),
     ("rules", ""): Sample(plain, flow={"rules": [lambda flow, host: []]}),
 }
 
@@ -570,7 +572,13 @@ CONTEXT: dict[tuple[str, str], Sample] = {
     ("outcome", ""): told(outcome),
     ("set_attribute", ""): told(lambda life, ctx: ctx.set_attribute("customer", "7")),
     ("step", ""): told(lambda life, ctx: life.tell(ctx.step("look", len, "abc"))),
+    ("start", ""): told(lambda life, ctx: life.tell(ctx.start("other", {"x": 1}).flow))._replace(
+        flow={"starts": [OTHER]}, modes=("partial", "strong", "interval", "before_effects")
+    ),
     ("wait", ""): inside(lambda life, ctx: life.tell(ctx.wait(wait.approval("ok")).approved)),
+    ("result", ""): inside(
+        lambda life, ctx: life.tell(ctx.result(ctx.start("other", {"x": 1}))["y"])
+    )._replace(flow={"starts": [OTHER]}, modes=("partial", "strong")),
     ("sleep", ""): inside(lambda life, ctx: ctx.sleep("1h")),
     ("inbox", ""): told(lambda life, ctx: life.tell(ctx.inbox("message"))),
     ("now", ""): told(lambda life, ctx: life.tell(ctx.now() is not None)),

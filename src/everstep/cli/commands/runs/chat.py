@@ -50,6 +50,8 @@ WRONG_USAGE = 2
 RECENT = 5
 """Checkpoints among the newest that have the last call of a turn."""
 _NO_REPLIES = ("$now", "$uuid", "$random")
+_TAKEN = "$inbox-"
+"""What signals that a node takes are recorded under."""
 _OVER = (Status.COMPLETED, Status.CANCELLED)
 _STUCK = (Status.FAILED, Status.ABANDONED)
 
@@ -212,7 +214,7 @@ class Screen:
         call = event.node.rpartition("/")[2]
         if call[:1] != CALL:
             self._written[event.node] = None
-        elif "wait" not in event.data and call not in _NO_REPLIES:
+        elif not ("wait" in event.data or call in _NO_REPLIES or call.startswith(_TAKEN)):
             self._called = event.node, event.visit
 
     def _chunk(self, event: Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from everstep.cli.args.options import (
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import STATUS_COLOURS, count, duration, moment, one_line, write_json
 from everstep.client.queries import RunsQuery, check_query, parameters_of
+from everstep.client.views import RunPage
 from everstep.errors import StoreError
 from everstep.model.waits import WaitStatus
 from everstep.on_demand import on_demand
@@ -47,6 +49,8 @@ log = logging.getLogger("everstep.cli")
 
 
 _ALONE = " (no live worker)"
+_PATIENCE = 5.0
+"""Seconds for which a search goes on by itself that has not looked at all runs."""
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
 """What a narrow terminal does not show of runs, the first to go first."""
 
@@ -74,7 +78,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         return
     with open_host(store, create=False) as host:
         said = {name: value for name, value in asked.items() if value not in (None, ())}
-        found = host.runs(**said)
+        found = _found(host, said)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
         left = [info.run_id for info in found if _is_due(info, waits)]
@@ -90,7 +94,7 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         write_json({"runs": listed, "next": found.next})
         return
     if not found:
-        click.echo("no runs" if found.next is None else "no runs yet")
+        click.echo("no runs" if found.next is None else "no runs so far")
     else:
         head = ["run", "flow", "status", "started", "took", "checkpoints"]
         rows = [
@@ -120,8 +124,16 @@ def runs(store: str | None, as_json: bool, **asked: Any) -> None:
         write_table(head, rows, SPARE)
         _tell_untaken(list((untaken | more).values()))
     if found.next is not None and len(found) < asked["limit"]:
-        # A search looks at so many runs at a time.
         click.echo(f"not all runs were looked at; go on with --before {found.next}", err=True)
+
+
+def _found(host: Host, said: Mapping[str, Any]) -> RunPage:
+    """Return a page of runs. A call looks at so many runs; others follow for a while, until it is full."""
+    found, ends = host.runs(**said), time.monotonic() + _PATIENCE
+    while found.next is not None and len(found) < said["limit"] and time.monotonic() < ends:
+        more = host.runs(**{**said, "limit": said["limit"] - len(found), "before": found.next})
+        found = RunPage([*found, *more], more.next)
+    return found
 
 
 def _waits_json(waits: Mapping[str, Sequence[WaitInfo]], info: RunInfo) -> dict[str, Any]:

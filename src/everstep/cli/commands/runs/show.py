@@ -193,6 +193,8 @@ def _write_head(
     }
     if info.parent_run_id is not None:
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
+    if info.starter_run_id is not None:
+        lines["child"] = f"of {info.starter_run_id}, started by {info.starter_node}"
     if info.undoing is not None:
         lines["undo"] = info.undoing
     for act in told.acts:

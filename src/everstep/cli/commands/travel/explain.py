@@ -18,7 +18,7 @@ from everstep.codec.wire import wire
 from everstep.errors import FlowNotLoaded
 from everstep.model.address import Address
 from everstep.model.enums import Effects, Status
-from everstep.results import Awaited, Compatibility, Explanation, Planned, Recorded
+from everstep.results import Awaited, Compatibility, Explanation, Planned, Recorded, WaitStatus
 
 
 @click.command()
@@ -133,7 +133,14 @@ def _waited(wait: Awaited) -> str:
     status = wait.outcome if wait.outcome and not effect else wait.status.value
     then = f"; then {', '.join(wait.then)}" if wait.then else ""
     votes = f", {votes_said(wait.voting)}" if wait.voting is not None else ""
-    return f"{wait.path}  {wait.kind}, {status}{effect}{votes}{_when(wait.due_at)}{then}"
+    # Once it is settled, its node is among those that start, with its calls.
+    calls = f", {_inside(wait.calls)}" if wait.calls and wait.status is WaitStatus.OPEN else ""
+    return f"{wait.path}  {wait.kind}, {status}{effect}{votes}{_when(wait.due_at)}{then}{calls}"
+
+
+def _inside(calls: tuple[str, ...]) -> str:
+    names = ", ".join(calls[:3]) + (", …" if len(calls) > 3 else "")
+    return f"{count(len(calls), 'call')} inside recorded ({names})"
 
 
 def _skipped(step: Recorded) -> str:
@@ -150,8 +157,7 @@ def _planned(step: Planned) -> str:
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}")
     if step.calls:
-        names = ", ".join(step.calls[:3]) + (", …" if len(step.calls) > 3 else "")
-        parts.append(f"{count(len(step.calls), 'call')} inside recorded ({names})")
+        parts.append(_inside(step.calls))
     if step.chunks:
         at = f", from cursor {step.cursor}" if step.cursor is not None else ""
         parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")

@@ -29,7 +29,7 @@ from everstep.codec.notes import Message
 from everstep.codec.tags import WHAT_TO_DO
 from everstep.codec.values import ordered_bytes
 from everstep.engine import decide
-from everstep.engine.keys import automatic_key
+from everstep.engine.keys import automatic_key, child_id
 from everstep.engine.scope import Scope
 from everstep.errors import (
     BadRequest,
@@ -49,8 +49,8 @@ from everstep.graph.author.wait_options import Wait
 from everstep.graph.author.waits import WaitNode
 from everstep.model.durations import Span
 from everstep.model.enums import Status, Trigger, ValueForm
-from everstep.model.records import RESULT, UNDONE_BY, WAITED, Undo, UnitAt, UnitFacts, visit_path
-from everstep.model.waits import SignalRow
+from everstep.model.records import RESULT, STARTED, UNDONE_BY, WAITED, Undo, UnitAt, UnitFacts, visit_path
+from everstep.model.waits import CHILD_KIND, SignalRow
 from everstep.on_demand import on_demand
 from everstep.ports.system import Event
 from everstep.runtime.drive.apply import units_prefix
@@ -66,8 +66,20 @@ from everstep.runtime.waits.inbox import untaken
 from everstep.runtime.waits.settled import answer_type_of, output_of
 
 if TYPE_CHECKING:
+    from everstep.graph.author.flow import Flow
+    from everstep.runtime.drive.children.admitting import check_starts, ordered, wanted_flow
+    from everstep.runtime.drive.children.orders import ChildOrder, order_of
+    from everstep.runtime.drive.children.results import result_of, wait_for
+    from everstep.runtime.drive.children.starts import Starts, starts_of
     from everstep.runtime.drive.units.undone import undo_of_call
 else:
+    check_starts = on_demand("everstep.runtime.drive.children.admitting:check_starts")
+    ordered = on_demand("everstep.runtime.drive.children.admitting:ordered")
+    wanted_flow = on_demand("everstep.runtime.drive.children.admitting:wanted_flow")
+    order_of = on_demand("everstep.runtime.drive.children.orders:order_of")
+    result_of = on_demand("everstep.runtime.drive.children.results:result_of")
+    wait_for = on_demand("everstep.runtime.drive.children.results:wait_for")
+    starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     undo_of_call = on_demand("everstep.runtime.drive.units.undone:undo_of_call")
 
 log = logging.getLogger("everstep")
@@ -245,13 +257,18 @@ class Units:
         slept = self._wait("sleep", Wait(kind="timer", timeout=span), self._call.node)
         return _nothing(slept) if self._call.node.is_async else None
 
-    def _wait(self, name: str, asked: Wait, node: Node) -> Any:
+    def result(self, child: object, timeout: Span | None) -> Any:
+        """Return what a run came to that a node has started, or leave the node until it has ended."""
+        asked = wait_for(self._call.path, child, timeout)
+        return self._wait("result", asked, self._call.node, _PURE.with_key(asked.child))
+
+    def _wait(self, name: str, asked: Wait, node: Node, options: UnitOptions | None = None) -> Any:
         if not self._call.node.halts:
             raise BadRequest(
                 f"node {self._call.path!r} waits, and is not declared to.",
                 fix="Declare it with @node(halts=True).",
             )
-        unit = self._begin(name, _nothing, (), {}, _PURE, WAITED)
+        unit = self._begin(name, _nothing, (), {}, options or _PURE, WAITED)
         self._end(unit)
         self._has_waited = True
         if self._call.node.is_async:
@@ -270,6 +287,8 @@ class Units:
             settled = self._space.peek(unit.label, self._prefix)
             if settled["kind"] != asked.kind:
                 raise self._is_another(unit, f"a wait of kind {settled['kind']!r}")
+            if asked.kind == CHILD_KIND and unit.options.key is not None and not settled["by_clock"]:
+                return result_of(settled, self._call.path)
             return output_of(settled, asked, self._call.path, answer_type_of(node, is_inside=True))
         if self.leaving is None:
             self.leaving = (asked, node)
@@ -431,6 +450,85 @@ class Units:
         new = {row.signal_id: message.value for row, message in came if journal.claim(row.signal_id)}
         values = [*new.values()]
         return _Taking(self, unit, tuple(new), values, self._draft(unit, values))
+
+    def start(
+        self, wanted: object, inputs: Mapping[str, Any] | None, key: Any, said: Mapping[str, Any]
+    ) -> Any:
+        """Start a run once: what it is in a sync node, what to await in an async one."""
+        path, run = self._call.path, self._midway.run
+        check_starts(self._services, path, is_kept=self._journal.writes)
+        given = {} if inputs is None else dict(inputs)
+        flow, unit = self._begin_start(wanted, given, key)
+        try:
+            found = self._recorded(unit)
+            order = None
+            if found is None:
+                at = (self._path_of_keys(), self._call.visit, unit.label[1:])
+                run_id = child_id(self._journal.key_run, *at)
+                order = ordered(flow, given, said, run_id, run.run_id, path, self._call.visit)
+        except BaseException:
+            self._end(unit)
+            raise
+        starts = starts_of(run)
+        if self._call.node.is_async:
+            made = self._in_flight[unit.name] = self._start_soon(unit, order, starts)
+            return made
+        return self._start_blocking(unit, order, starts)
+
+    def _begin_start(self, wanted: object, inputs: dict[str, Any], key: Any) -> tuple[Flow, Asked]:
+        flow = wanted_flow(self._services, self._midway.run.flow, self._call.path, wanted)
+        part = flow.name if _NOT_IN_NAMES.isdisjoint(flow.name) else self._digest_of(flow.name).hex()
+        options = _PURE if key is None else _PURE.with_key(key)
+        digest = STARTED + self._digest_of_arguments((), inputs)
+        return flow, self._begin(f"start-{part}", _nothing, (), {}, options, digest)
+
+    async def _start_soon(self, unit: Asked, order: ChildOrder | None, starts: Starts) -> Any:
+        self._begun += 1
+        try:
+            if self.leaving is not None:
+                raise Leave(f"node {self._call.path!r} waits")
+            if order is not None:
+                if self._midway.is_paused and self._is_held:
+                    await self._park()
+                draft = self._draft(unit, order.kept())
+                await self._put_aside(draft)
+                await self._write_in_order(unit, partial(self._note_start, unit, draft, starts))
+            elif self._order is not None and (its_turn := self._order.turn(unit.label)) is not None:
+                await its_turn
+            if self._order is not None:
+                self._order.came(unit.label)
+            started = self._started(unit)
+            await starts.admit(started)
+            return started.child
+        finally:
+            self._end(unit)
+            self._rest()
+
+    def _start_blocking(self, unit: Asked, order: ChildOrder | None, starts: Starts) -> Any:
+        try:
+            if order is not None:
+                if self._midway.is_paused and self._is_held:
+                    self._hold()
+                draft = self._draft(unit, order.kept())
+                self._put_aside_blocking(draft)
+                self._midway.write(self._call, partial(self._note_start, unit, draft, starts))
+            started = self._started(unit)
+            starts.admit_blocking(started, holds_loop=self._midway.holds_loop(self._call))
+            return started.child
+        finally:
+            self._end(unit)
+
+    def _note_start(self, unit: Asked, draft: Slot, starts: Starts) -> News:
+        """Buffer a start; its run is owed from now on."""
+        now = self._clock.now()
+        self._record(unit, Status.COMPLETED, 1, (draft,), None, None, now, now)
+        starts.owe(self._started(unit))
+        self._call.beat()
+        return _WRITTEN
+
+    def _started(self, unit: Asked) -> ChildOrder:
+        """Return what the record of a start says."""
+        return order_of(self._space.peek(unit.label, self._prefix), self._call.path, self._call.visit)
 
     def now(self) -> datetime:
         found: datetime = self._note("now", self._services.time.now)
@@ -605,7 +703,7 @@ class Units:
             )
         if unit.options.on_change == "again":
             return None
-        if len(found.arguments) not in _DIGESTS or len(unit.arguments) not in _DIGESTS:
+        if kind_of(found.arguments) != kind_of(unit.arguments):
             raise self._is_another(unit, "something else")
         if unit.label not in self._warned:
             self._warned.add(unit.label)
@@ -1103,12 +1201,15 @@ class Units:
 
     def key_of(self, label: str) -> str:
         """Return the idempotency key of a call: the same on every attempt at it, after every crash."""
+        path = visit_path(self._path_of_keys(), self._call.visit)
+        return automatic_key(self._journal.key_run, f"{path}/{label}", 1)
+
+    def _path_of_keys(self) -> str:
+        """Return the path that keys are made of: the same after the node was renamed."""
         call, state = self._call, self._state
         units = call.scope.units.get(call.index)
         path = units.began_as if units is not None and units.began_as else call.path
-        if call.scope.parent is not None and state.keys:
-            path = state.path_of_keys(path)
-        return automatic_key(self._journal.key_run, f"{visit_path(path, call.visit)}/{label}", 1)
+        return state.path_of_keys(path) if call.scope.parent is not None and state.keys else path
 
     def _too_slow(self, unit: Asked) -> NodeTimeout:
         return NodeTimeout(
@@ -1147,6 +1248,13 @@ class Units:
             except EverstepError:  # a client, a session: it is not what the call is about
                 parts.append(f"{name}".encode())
         return b"\0".join(parts)
+
+
+def kind_of(arguments: bytes) -> bytes:
+    """Return what kind of call has kept this of its arguments."""
+    if len(arguments) in _DIGESTS:
+        return b""
+    return STARTED if arguments[:1] == STARTED and len(arguments) - 1 in _DIGESTS else arguments
 
 
 _PURE = UnitOptions.of(effects="pure")

@@ -284,14 +284,18 @@ def _kept(
         for name, value in (state[0] if state else {}).items()
         if not name.startswith("__") and is_storable(value)
     }
+    more: dict[str, Any] = {"via": list(via)} if via else {}
+    if isinstance(error, ExceptionGroup) and len(above) < _LONGEST_CHAIN:
+        inner = above | {id(error)}
+        members = [_kept_or_told(one, is_storable, classes, inner) for one in _EXCEPTIONS.__get__(error)]
+        args, more["group"] = (_MESSAGE.__get__(error),), members
     if not is_storable(list(args)):
         args = (str(error),)
-    kept = [spelled(type(error)), list(args), attributes]
+    kept = [spelled(type(error)), list(args), attributes, more]
     alone = revived(kept, classes)
     if alone is None or type(alone) is not type(error):
         return None
     attributes |= _fields_besides(error, alone, is_storable)
-    more: dict[str, Any] = {"via": list(via)} if via else {}
     notes = getattr(error, "__notes__", None)
     if (
         isinstance(notes, list)
@@ -301,9 +305,20 @@ def _kept(
         more["notes"] = list(notes)
     if len(above) < _LONGEST_CHAIN:
         more |= _origins(error, is_storable, classes, above | {id(error)})
-    kept = [*kept, more] if more else kept
+    kept = kept if more else kept[:3]
     made = revived(kept, classes)
     return kept if made is not None and _text(made) == _text(error) else None
+
+
+def _kept_or_told(
+    error: BaseException, is_storable: Callable[[object], bool], classes: ErrorClasses, above: set[int]
+) -> list[Any]:
+    """Return what is kept of an exception, or its text if no one could make the same of it."""
+    kept = _kept(error, is_storable, classes, above)
+    if kept is not None and is_storable(kept):
+        return kept
+    text = (_text(error) or "").encode("utf-8", "backslashreplace").decode()
+    return ["", [text, type(error).__qualname__], {}]
 
 
 def _origins(
@@ -314,11 +329,7 @@ def _origins(
     for name, origin in (("cause", error.__cause__), ("context", error.__context__)):
         if origin is None or id(origin) in above or (name == "context" and origin is error.__cause__):
             continue
-        kept = _kept(origin, is_storable, classes, above)
-        if kept is None or not is_storable(kept):
-            text = (_text(origin) or "").encode("utf-8", "backslashreplace").decode()
-            kept = ["", [text, type(origin).__qualname__], {}]
-        found[name] = kept
+        found[name] = _kept_or_told(origin, is_storable, classes, above)
     if error.__suppress_context__ and error.__cause__ is None:
         found["hides"] = True
     return found
@@ -370,6 +381,8 @@ def revived(kept: Any, classes: ErrorClasses) -> Exception | None:
     found = classes.find(name, more.get("via", ()))
     if found is None:
         return None
+    if "group" in more:
+        args = [*args, [_origin(one, classes) for one in more["group"]]]
     made = _built_in(found)
     try:
         error: Exception = made.__new__(found, *args)
@@ -415,6 +428,8 @@ def _set(error: Exception, name: str, value: Any) -> None:
 
 
 _DICT_OF: Any = vars(BaseException)["__dict__"]
+_MESSAGE: Any = vars(BaseExceptionGroup)["message"]
+_EXCEPTIONS: Any = vars(BaseExceptionGroup)["exceptions"]
 _NOT_REVIVED: list[Any] = ["", [], {}]
 _LONGEST_CHAIN = 8
 """So many exceptions, each of which came of the next, are kept."""
