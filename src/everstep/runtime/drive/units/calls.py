@@ -611,6 +611,11 @@ class Units:
     def _undo_of(self, unit: Asked) -> tuple[str, Slot]:
         """Return what undoes a call; raises before the call is made if another process could not."""
         try:
+            if self.plays is not None:
+                raise BadRequest(
+                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo, which nothing doubles.",
+                    fix="In a simulation, let the node have the undo, and give that a double.",
+                )
             by, given = undo_of_call(
                 self._midway.run.flow, unit.fn, unit.args, unit.kwargs, unit.options.undo
             )
