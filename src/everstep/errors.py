@@ -182,6 +182,21 @@ class StepChanged(EverstepError):
     code = "step.changed"
 
 
+class UndoUnknown(EverstepError):
+    """Nothing here knows how a step is undone."""
+
+    code = "undo.unknown"
+    exit_code = 1
+
+
+class RunUndone(EverstepError):
+    """A run has undone what it did, or began to: it goes forward no more."""
+
+    code = "run.undone"
+    exit_code = 2
+    http_status = 409
+
+
 class ProbeFailed(EverstepError):
     code = "node.probe_failed"
 

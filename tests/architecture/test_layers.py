@@ -161,15 +161,17 @@ BETWEEN_ROOMS: dict[str, str] = {
     "frontends.pipelines": "dot pipelines.lint",
     "frontends.pipelines.lint": "dot",
     "graph.author": "check compile ir",
-    "graph.check": "author compile",
+    "graph.check": "author compile ir",
     "graph.compile": "author check",
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive drive.children guards integrity live metrics operations outage tracing travel waits "
-    "waits.notices workers",
-    "runtime.drive": "guards live metrics operations outage drive.children drive.units tracing waits workers",
+    "runtime": "drive drive.children drive.undo guards integrity live metrics operations outage tracing "
+    "travel waits waits.notices workers",
+    "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
+    "waits workers",
     "runtime.drive.children": "outage waits",
+    "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",

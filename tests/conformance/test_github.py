@@ -55,6 +55,7 @@ class Kit:
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 rationed=True,

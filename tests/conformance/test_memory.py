@@ -46,6 +46,7 @@ class TestMemory(StoreConformance):
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 live=True,

@@ -38,6 +38,7 @@ class TestObjects(StoreConformance):
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
             ),

@@ -34,6 +34,7 @@ class TestPostgres(StoreConformance):
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 searches=True,
                 has_events=True,
                 audits=True,

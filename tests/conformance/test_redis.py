@@ -32,6 +32,7 @@ class TestRedis(StoreConformance):
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
                 live=True,

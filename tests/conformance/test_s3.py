@@ -44,6 +44,7 @@ class TestS3(StoreConformance):
                 pauses=True,
                 has_children=True,
                 limits=True,
+                undoes=True,
                 has_events=True,
                 audits=True,
             ),

@@ -31,6 +31,7 @@ class TestSqlite(StoreConformance):
             pauses=True,
             has_children=True,
             limits=True,
+            undoes=True,
             searches=True,
             has_events=True,
             audits=True,

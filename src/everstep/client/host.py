@@ -829,11 +829,28 @@ class AsyncHost:
         return Delivery(run_id=delivered.run_id, result=result, waits=result.waits, resumed=outcome.resumed)
 
     async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
-        """Cancel a run; `running` means that its owner was told and will stop at its next write."""
+        """Cancel a run; `running` means that its owner was told and will stop at its next write.
+
+        One that has something to undo is left to who has its code: a worker, or `resume`.
+        """
         act = act_of(by, comment)
         doing = self._runs.cancel(run_id, act)
         return await (
             self._parts.audited("cancel", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
+
+    async def undo(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
+        """Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was cancelled.
+
+        What undoes its steps is called by who has its code: its owner, a worker, or `resume`. A completed run
+        is refused.
+        """
+        act = act_of(by, comment)
+        doing = self._runs.undo(run_id, act)
+        return await (
+            self._parts.audited("undo", act, doing, run_id)
             if act is not None or self._services.notes_unnamed
             else doing
         )

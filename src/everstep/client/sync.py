@@ -600,8 +600,19 @@ class Host:
         )
 
     def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
-        """Cancel a run; `running` means that its owner was told and will stop at its next write."""
+        """Cancel a run; `running` means that its owner was told and will stop at its next write.
+
+        One that has something to undo is left to who has its code: a worker, or `resume`.
+        """
         return self._lanes.call(lambda host: host.cancel(run_id, by=by, comment=comment))
+
+    def undo(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
+        """Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was cancelled.
+
+        What undoes its steps is called by who has its code: its owner, a worker, or `resume`. A completed run
+        is refused.
+        """
+        return self._lanes.call(lambda host: host.undo(run_id, by=by, comment=comment))
 
     def history(
         self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None

@@ -319,16 +319,20 @@ class SyncWaitingCalls:
         *,
         done: Any = UNSAID,
         rerun: bool = False,
+        skip: str = "",
         by: str | None = None,
         comment: str | None = None,
     ) -> WaitInfo:
-        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+        """Say what became of an effect that was begun and never reported, or of an undo that failed.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        An undo that was done by hand is `done=None`; one that is to be left out is skipped with a reason.
         After A17/rag, `step` lies inside it.
         """
         return self._lanes.call(
-            lambda host: host.waiting.settle(run_id, step, done=done, rerun=rerun, by=by, comment=comment)
+            lambda host: host.waiting.settle(
+                run_id, step, done=done, rerun=rerun, skip=skip, by=by, comment=comment
+            )
         )
 
     def reissue(

@@ -592,6 +592,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What people call it by, with a value or an empty text; none if that was not asked for."""
     attributes: dict[str, Any] | None = None
     """What it says of itself, so that it is found; none if that was not asked for."""
+    undoing: str | None = None
+    """That it undoes what it did, or what came of that: `undoing`, `complete`, `2 skipped`, `declined`; none
+    if it does not, or that was not asked for."""
     changed_at: Instant | None = None
     """When it ended, or its newest checkpoint was made; none if the listing does not ask for `changed`."""
 

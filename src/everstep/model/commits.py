@@ -93,10 +93,12 @@ class Attribute(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The tags and attributes of a run, each by their names."""
+    """The tags and attributes of a run, each by their names, and what its row says of undoing."""
 
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    undoing: str = ""
+    """`undoing`, and in the end `complete`, `2 skipped` or `declined`; empty of a run that undoes nothing."""
 
 
 NO_LABELS = Labels()
@@ -269,12 +271,15 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Attributes that the record sets: the row has them from this put on."""
     tells: tuple[NoticeRow, ...] = ()
     """Notices that it brings besides that of its status; without a notifier, for all who want to be told."""
+    undoing: str | None = None
+    """That the run is undoing what it did, or what came of that, if this put changes it. It also answers a
+    stop request."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
         has_rows = self.waits or self.closed or self.adopts is not None or self.taken
-        brings = has_rows or self.attributes or self.tells
+        brings = has_rows or self.attributes or self.tells or self.undoing is not None
         return self.status is None and self.admission is None and self.audit is None and not brings
 
 
@@ -298,6 +303,8 @@ class StopRequest(StrEnum):
     """What the owner of a run is asked to do with it instead of going on."""
 
     CANCEL = "cancel"
+    UNDO = "undo"
+    """To cancel it, and to undo what it did, whatever its flow says."""
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

@@ -196,6 +196,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Its runs say which node of another run started them, and are found by that run."""
     limits: bool = False
     """It is a `LimitingStore`: its claims go by `Quota.limits`."""
+    undoes: bool = False
+    """Its runs say that they undo what they did, which answers a stop request. It is a `LabelStore`."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
     has_notices: bool = False

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.cancelling import heeding_starter
     from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
@@ -95,6 +96,7 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     open_waits = on_demand("everstep.runtime.waits.answers:open_waits")
@@ -116,6 +118,8 @@ class Ready(msgspec.Struct, frozen=True):
     space: ValueSpace
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    stop: StopRequest | None = None
+    """What it was asked for, if that is for its drive to answer: it undoes what it did."""
 
 
 class Runs:
@@ -126,7 +130,7 @@ class Runs:
 
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
-        self.keeper = keeper
+        self.keeper = services.keeper = keeper
 
     # A run that begins here and ends needs none of these.
 
@@ -359,7 +363,26 @@ class Runs:
         await self.end_if_asked(row)
         return True
 
-    async def _ask_to_stop(self, row: RunRow, act: Act | None, **said: Any) -> bool:
+    async def undo(self, run_id: str, act: Act | None = None) -> Status:
+        """Undo what a run did: one that is unfinished is cancelled, and one that failed undoes what is left.
+
+        Who has its code does that; at rest, the records are made to say so.
+        """
+        if isinstance(run_id, str) and "/" in run_id:
+            raise BadRequest(
+                f"{run_id!r:.80} is a part of a run: it is not undone by itself.",
+                fix=f"To undo the whole run: everstep undo {run_id.partition('/')[0]}",
+            )
+        row = check_still_here(await self.reader.row(run_id))
+        if row.status.is_final:
+            return await self.resting.begin_undo(row, act)
+        if not await self._ask_to_stop(row, act, StopRequest.UNDO):
+            return (await self.reader.row(run_id)).status
+        return await self.end_if_asked(row)
+
+    async def _ask_to_stop(
+        self, row: RunRow, act: Act | None, wanted: StopRequest = StopRequest.CANCEL, **said: Any
+    ) -> bool:
         note, audit = None, None
         if act is not None:
             note = close_act(self._services.codecs, row.run_id, act)
@@ -367,7 +390,7 @@ class Runs:
             audit = riding(act, row.run_id)
         if audit is not None:
             said["audit"] = audit
-        if not await self._services.store.request_stop(row.run_id, StopRequest.CANCEL, note, **said):
+        if not await self._services.store.request_stop(row.run_id, wanted, note, **said):
             return False
         if audit is not None:
             written(audit)
@@ -390,7 +413,8 @@ class Runs:
             await self.resting.release(lease)  # it had ended, and what said so waited on this machine
         else:
             with suppress(LeaseLost):  # who has it by now was asked to end it, too
-                await self.resting.end_cancelled(row, lease)
+                if not await self.resting.end_cancelled(row, lease):
+                    await self.resting.release(lease)  # who has its code undoes what it did
         return (await self.reader.row(run_id)).status
 
     # -- starting and continuing --------------------------------------------------------------------------
@@ -510,7 +534,8 @@ class Runs:
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             row = row if row.started_by is None else await heeding_starter(services, row)
-            if row.stop_request is not None and is_other(row, flow):
+            stop = row.stop_request
+            if stop is not None and is_other(row, flow) and not await self.resting.has_to_undo(row):
                 await self.resting.end_cancelled(
                     row, lease
                 )  # it would not be taken over to this flow any more
@@ -526,7 +551,7 @@ class Runs:
             if lease.epoch > 1 and row.status is Status.RUNNING:
                 machine, pid = services.processes.here()
                 journal.took_over = {"epoch": lease.epoch, "host": machine, "pid": pid}
-            if row.stop_request is StopRequest.CANCEL:
+            if stop is not None and not may_undo(flow, state, stop):
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             if services.tracing is not None:
@@ -563,7 +588,7 @@ class Runs:
                 at = resumed.resumed_at
                 event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
                 tell(services.listener, event)
-        return Ready(journal, state, space, resumed)
+        return Ready(journal, state, space, resumed, stop)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by a caller that could not claim it, or died before."""
@@ -667,6 +692,8 @@ class Runs:
         drive = Drive(run, self.shared if flow.breakers else None)
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
+        if ready.stop is not None:
+            drive.stop(RunCancelled(f"run {journal.run_id!r} was cancelled."))
         try:
             driving.add(drive)
             if lease is not None:

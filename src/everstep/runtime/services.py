@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.run_times import ReadTimes
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.waits.tokens import Tokens
+    from everstep.runtime.workers.lease_renewal import LeaseKeeper
 else:
     LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
     ReadTimes = on_demand("everstep.runtime.operations.run_times:ReadTimes")
@@ -86,6 +87,8 @@ class Services:
     """Told of each flow whose run has ended, so that retention can apply."""
     notes_at_work = False
     """True once the program has loaded what asks at which step its code is at work."""
+    keeper: LeaseKeeper | None = None
+    """What renews the leases of this host."""
     tracing: Tracer | None = None
     """What makes spans of what is done here, if that was asked for."""
     meter: Meter | None

@@ -679,6 +679,21 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         method="POST",
+        path="/runs/{run_id}/undo",
+        name="undo_run",
+        act="undo",
+        role=Role.OPERATOR,
+        reach=Reach.RUN,
+        is_signed=True,
+        summary="Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was "
+        "cancelled. Who has its code does it.",
+        handler=runs.undo,
+        body=Body(shapes.Signed, required=False),
+        answers={200: _json("Where the run stands.", shapes.Undone)},
+        errors=(400, 404, 409),
+    ),
+    Endpoint(
+        method="POST",
         path="/runs/{run_id}/pause",
         name="pause_run",
         act="pause",
@@ -769,7 +784,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         reach=Reach.RUN,
         is_signed=True,
         summary="Say what became of an effect that was begun and never reported: `done` with what its node "
-        "would have returned, or `rerun`.",
+        "would have returned, or `rerun`; of an undo that failed `done`, `rerun`, or `skip` with a reason.",
         handler=waits.settle_effect,
         body=Body(shapes.Settle),
         answers={200: _json("The wait, settled.", WaitInfo)},

@@ -343,6 +343,15 @@ class Cancelled(Struct, frozen=True, kw_only=True):
     status: Status
 
 
+class Undone(Struct, frozen=True, kw_only=True):
+    """Where a run stands that is to undo what it did."""
+
+    run_id: str
+    status: Status
+    undoing: str | None
+    """`undoing` once it has begun; none until who has its code does."""
+
+
 class Settled(Struct, frozen=True, kw_only=True):
     """An answer was taken. It is still open where others have to approve, too."""
 
@@ -546,7 +555,7 @@ class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of an effect that was begun and never reported: one of `done` and `rerun`."""
+    """What became of an effect that was begun and never reported, or of an undo: one of these."""
 
     step: Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
     """The node, as its wait names it."""
@@ -554,6 +563,8 @@ class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It happened: what the node would have returned."""
     rerun: bool = False
     """It did not: the node is called again, with its key."""
+    skip: Annotated[str, Meta(max_length=LONGEST_COMMENT)] = ""
+    """Why what an undo was to undo is left as it is."""
 
 
 class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
 from everstep.graph.author.extension import EXTENSIONS, PLAIN, Extension
-from everstep.graph.author.flow_options import FlowOptions
+from everstep.graph.author.flow_options import FlowOptions, UndoWhen
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, Node
 from everstep.graph.author.options import Of, Place, refused_at_build
@@ -72,6 +72,8 @@ class Flow:
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
     `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
+    `undo` says when what its runs have done is undone by the `undo=` of its nodes: on failure, when a run is
+    cancelled, both, never, or if a person says so ("ask").
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
@@ -118,6 +120,7 @@ class Flow:
         breakers: Iterable[Breaker] = (),
         notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
+        undo: UndoWhen = "both",
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
     ) -> None:
@@ -149,6 +152,7 @@ class Flow:
             breakers=breakers,
             notify=notify,
             inbox=inbox,
+            undo=undo,
             plain_attributes=plain_attributes,
             starts=starts,
         )
@@ -201,6 +205,8 @@ class Flow:
         self.limits = said.limits
         """How many of its runs with the same key may run at once, or start in a while."""
         self.plain_attributes = said.plain_attributes
+        self.undo = said.undo
+        """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
         self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
@@ -310,12 +316,14 @@ class Flow:
         name: str | None = None,
         durability: Literal["nested", "atomic"] = "nested",
         select: Iterable[str] | None = None,
+        undo: Callable[..., Any] | None = None,
     ) -> Subflow:
         """Return this flow as one node of another.
 
         Nested, its steps are recorded one by one, addressed as `name/node`, and a resume goes on inside.
         Atomic, it is one step that keeps nothing but what is lifted. `select` says which of its values a
-        result shows under the node's name; by default all.
+        result shows under the node's name; by default all. `undo` undoes a visit to it that was completed, in
+        place of what undoes the steps inside; it gets the flow's inputs and outputs by name.
         """
         if durability not in ("nested", "atomic"):
             raise BadRequest(
@@ -327,6 +335,8 @@ class Flow:
         is_atomic = durability == "atomic"
         made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
         made.flow = self
+        if undo is not None:
+            made.be_undone_by(undo)
         if self.extension.keeps_as_around:
             made.flow = copy.copy(self)
             made.flow.durability = Durability()

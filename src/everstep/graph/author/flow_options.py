@@ -4,7 +4,7 @@ A flow, the reader and the writer of the IR and a test of its schema all go by `
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Struct, field
 
@@ -131,6 +131,16 @@ def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
     return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
 
 
+UNDO_WHEN: Final = ("both", "failure", "cancel", "ask", "never")
+UndoWhen = Literal["both", "failure", "cancel", "ask", "never"]
+
+
+def _undo(value: Any, option: str, flow: str) -> str:
+    if value not in UNDO_WHEN:
+        raise _refusal(flow, option, value, f"Use one of {', '.join(UNDO_WHEN)}.")
+    return str(value)
+
+
 def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
     return () if value == () else checked_flows(flow, value)
 
@@ -180,6 +190,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
         default_factory=dict
     )
     """Values that signals of the same name are taken into, and how."""
+    undo: Annotated[str, Spec(_undo, "policies.undo", {"enum": list(UNDO_WHEN)})] = "both"
+    """When what its runs have done is undone, as far as their nodes say how."""
     plain_attributes: Annotated[
         tuple[str, ...],
         Spec(_several("a list of names"), "policies.plain_attributes", NAMES, Spelling.NAMES),

@@ -44,6 +44,8 @@ class Spelling(StrEnum):
     NAMES = "names"
     FUNCTION = "function"
     """What the registry calls it."""
+    UNDO = "undo"
+    """Likewise, of what undoes a step: a function, or a node with options of its own."""
     KEY = "key"
     RETRY = "retry"
     ANSWER = "answer"
@@ -198,6 +200,9 @@ class NodeOptions(Struct, frozen=True, kw_only=True):
         Spec(_as_it_is, "probe", NAME_OR_NULL, Spelling.FUNCTION, of_functions=True),
     ] = None
     limit: Annotated["Limit | None", Spec(_limit, "limit", form=Spelling.LIMIT, of_functions=True)] = None
+    undo: Annotated[
+        Callable[..., Any] | None, Spec(_as_it_is, "undo", NAME_OR_NULL, Spelling.UNDO, of_functions=True)
+    ] = None
     answer_type: Annotated[Any, Spec(_as_it_is, "answer", form=Spelling.ANSWER)] = None
     identifier: Annotated[str, Spec(_identifier)] = ""
 

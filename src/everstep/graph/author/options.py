@@ -193,6 +193,17 @@ _NODE: Final = (
         lambda n: n.on_unknown != "rerun",
     ),
     Option(Of.NODE, "probe", "", _atomic("has a probe", _UNRECORDED), lambda n: n.probe is not None),
+    Option(
+        Of.NODE,
+        "undo",
+        "",
+        _atomic(
+            "has an undo",
+            "it is one step, which is undone as a whole",
+            "Give the undo to the flow: as_node(durability='atomic', undo=...).",
+        ),
+        lambda n: n.undo is not None,
+    ),
     Option(Of.NODE, "checkpointable", note="false and `strong` only in atomic flows that do not lift it"),
     Option(Of.NODE, "replayable", note="an atomic flow begins anew, and its streams with it"),
     Option(Of.NODE, "reason"),
@@ -315,6 +326,13 @@ _FLOW: Final = (
         _inner("flow.inner_option", "has an inbox", "signals are sent to a run", "Declare it on that flow."),
         lambda it: bool(it.flow.inbox),
     ),
+    Option(
+        Of.FLOW,
+        "undo",
+        "",
+        _inner("flow.inner_option", "says when it is undone", _RUN, _OUTER),
+        lambda it: it.flow.undo != "both",
+    ),
     *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),
     Option(
         Of.FLOW,
@@ -329,7 +347,7 @@ _FLOW: Final = (
 )
 
 _AS_NODE: Final = (
-    *_named(Of.AS_NODE, "name", "durability"),
+    *_named(Of.AS_NODE, "name", "durability", "undo"),
     Option(Of.AS_NODE, "select", "what is lifted"),
     Option(
         Of.AS_NODE,

@@ -65,6 +65,11 @@ class Options:
             return None
         return self._look_up.function(ir, f"{self._alias}/probe", f"{self._path}.probe")
 
+    def _undo(self, ir: Json) -> Any:
+        if ir is None:
+            return None
+        return self._look_up.function(ir, f"{self._alias}/undo", f"{self._path}.undo")
+
     def _retry(self, ir: Json) -> Retry:
         if ir is None:
             return Retry.of(None)
@@ -86,6 +91,7 @@ READERS: Final[Mapping[Spelling, Read]] = {
     Spelling.SECONDS: lambda _, ir: None if ir is None else float(ir),
     Spelling.FUNCTION: Options._probe,
     Spelling.LIMIT: lambda _, ir: None if ir is None else Limit.of_wire(ir),
+    Spelling.UNDO: Options._undo,
     Spelling.KEY: Options._key,
     Spelling.RETRY: Options._retry,
     Spelling.ANSWER: Options.answer,

@@ -153,6 +153,12 @@ class Writer:
     def _function(self, n: Node, option: Any) -> Json:
         return None if option is None else self._named(option, f"{n.name}/probe")
 
+    def _undo(self, n: Node, _: Any) -> Json:
+        if n.undo is None:
+            return None
+        given = vars(n.undo)["given"]
+        return self._named(given, f"{n.name}/undo", given.id if isinstance(given, Node) else "")
+
     def _retry(self, n: Node, _: Any) -> Json:
         if n.retry.times == 0:
             return None
@@ -207,6 +213,7 @@ class Writer:
                 "select": sorted(n.selected),
                 "exports": [{"from": inner, "to": outer} for inner, outer in n.exports.items()],
                 "must_lift": n.must_lift,
+                **({"undo": self._undo(n, None)} if n.undo is not None else {}),
             },
         }
 
@@ -296,6 +303,7 @@ WRITERS: Final[Mapping[Spelling, Callable[[Writer, Node, Any], Json]]] = {
     Spelling.SECONDS: lambda _, n, value: None if value is None else _number(value),
     Spelling.FUNCTION: Writer._function,
     Spelling.LIMIT: lambda _, n, value: None if value is None else value.to_wire(),
+    Spelling.UNDO: Writer._undo,
     Spelling.RETRY: Writer._retry,
 }
 """How a value of each form is written; those that every node has are written by their own functions."""

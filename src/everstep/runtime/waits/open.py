@@ -22,6 +22,7 @@ from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, VOTED, Wait
 from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
+from everstep.model.acts import LONGEST_COMMENT
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.records import TRACE, WAIT, visit_path
@@ -377,6 +378,9 @@ class DriveWaits:
 def _settle(call: Call, row: WaitRow) -> None:
     """Take what an operator said of an effect: that it happened, with its value, or that it is to be made."""
     said = msgspec.json.decode(row.answer or b"{}")
+    if "skip" in said:
+        call.skipped = said["skip"]
+        return
     if "done" not in said:
         call.is_again = True
         return
@@ -406,7 +410,10 @@ def schema_for(node: Node, wait: Wait, *, is_inside: bool = False) -> dict[str, 
     if wait.kind == SETTLE:
         result = dict(_schema_of_result(node))
         parts = {"$defs": result.pop("$defs")} if "$defs" in result else {}
-        return {"oneOf": [_one("done", result), _one("rerun", {"const": True})], **parts}
+        ways = [_one("done", result), _one("rerun", {"const": True})]
+        if isinstance(wait.context, dict) and "undoes" in wait.context:
+            ways.append(_one("skip", {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMENT}))
+        return {"oneOf": ways, **parts}
     if wait.options is not None:
         return {"enum": _plain(list(wait.options))}
     kind = answer_type_of(node, is_inside=is_inside)

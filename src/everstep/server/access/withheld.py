@@ -110,7 +110,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Spread: "p50 p90 p99 max",
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
     "starter_run_id starter_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
-    "pinned_by changed_at paused_at paused_by",
+    "pinned_by changed_at paused_at paused_by undoing",
     ShownRun: "guards bulk driver",
     Driver: "host pid since",
     ForkPreview: "run_id at starts again asks kept",
@@ -193,13 +193,13 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Vote: "by at how",
     Me: "name role acts flows tags release acts_as can_log_out",
     Explanation: "run_id flow status is_driven compat is_cancelling recorded starts pending remade waits "
-    "missing can_lose spooled becomes_fork untaken",
+    "missing can_lose spooled becomes_fork untaken undoes is_undoing",
     Compat: "verdict nodes values migrations starts is_same code",
     Recorded: "path visits status outputs items of_items",
     Planned: "path visit attempt effects may_have_started not_before chunks calls asks only_chooses",
     Awaited: "wait_id path kind status due_at settled_by then voting calls",
     FlowReport: "flow mode coverage nodes incompatible_nodes reasons resumable_segments halt_nodes "
-    "expensive_nodes destructive_nodes budgets breakers",
+    "expensive_nodes destructive_nodes budgets breakers undo_nodes",
     FlowSegment: "nodes points",
     FlowFindings: "flow errors warnings diagnostics",
     FlowFinding: "code severity node edge message fix services file line column",

@@ -254,6 +254,7 @@ class MemoryStore(ObjectStore):
         pauses=True,
         has_children=True,
         limits=True,
+        undoes=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

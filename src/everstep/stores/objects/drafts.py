@@ -15,7 +15,7 @@ from everstep.engine.commits import admitted, closes_waits, followed, judge, jud
 from everstep.engine.settling import changed, is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Labels, NoticeRow, NoticeState, Tag, Tagging, Told
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, NoticeState, Tag, Tagging, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
@@ -248,6 +248,8 @@ class Draft:
             if occasion is not None and self.row.status.is_final:
                 left = still_wanted(self.standing.notices)
                 self.set(what="notices", notices=left)
+        if commit.undoing is not None:
+            self.set(what="record", undoing=commit.undoing)
 
     # -- leases -----------------------------------------------------------------
 
@@ -320,8 +322,9 @@ class Draft:
         return Tagging.TAGGED
 
     def restore_labels(self, labels: Labels) -> None:
-        if labels.tags or labels.attributes:
-            self.set(what="restored", tags=labels.tags, attributes=labels.attributes)
+        if labels != NO_LABELS:
+            attributes, undoing = labels.attributes, labels.undoing
+            self.set(what="restored", tags=labels.tags, attributes=attributes, undoing=undoing)
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
@@ -712,7 +715,7 @@ class Draft:
         if telling != standing.telling:
             self._standing = standing = _replace(standing, telling=telling)
         tree, pages = self._written(standing)
-        has_more = tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = tree or standing.tags or standing.attributes or standing.row.started_by or standing.undoing
         is_told = standing.told or standing.notices
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))

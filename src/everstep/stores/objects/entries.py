@@ -91,6 +91,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The largest number that one of its notices had."""
     telling: str = ""
     """The name under which it is marked as one with notices that were not sent."""
+    undoing: str = ""
+    """What it says of undoing."""
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""

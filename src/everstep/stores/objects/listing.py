@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from everstep.errors import StateCorrupted
-from everstep.model.commits import Labels, NoticeRow, NoticeState
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, NoticeState
 from everstep.model.enums import Status
 from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
 from everstep.ports.notices import NoticeFilter
@@ -206,9 +206,10 @@ class RunListing:
         """Return the labels of runs that have any."""
         standings = self._lines.each(lambda run_id: self._lines.fresh(run_id).standing, run_ids)
         return {
-            run_id: Labels(standing.tags, standing.attributes)
+            run_id: found
             for run_id, standing in zip(run_ids, standings, strict=True)
-            if standing is not None and not standing.gone and (standing.tags or standing.attributes)
+            if standing is not None and not standing.gone
+            if (found := Labels(standing.tags, standing.attributes, standing.undoing)) != NO_LABELS
         }
 
     def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:

@@ -113,6 +113,7 @@ class ObjectStore:
         has_children=True,
         limits=True,
         has_notices=True,
+        undoes=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:

@@ -12,6 +12,15 @@ SELECT {schema}.put_9($1, $2, $3, $4);
 -- name: restore_labels
 SELECT {schema}.label_9($1, $2, $3);
 
+-- name: restore_undoing
+UPDATE {schema}.runs SET undoing = $2 WHERE run_key = $1;
+
+-- name: set_undoing
+-- In the transaction of the put that says so, which locked the run. A put that is repeated says nothing new.
+UPDATE {schema}.runs SET undoing = $2, signal = NULL, signal_note = NULL
+WHERE run_id = $1
+  AND NOT EXISTS (SELECT FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key AND sequence > $3);
+
 -- name: send
 SELECT {schema}.send_9($1, $2, $3, $4, $5, $6, $7);
 

@@ -140,6 +140,7 @@ class PostgresStore:
         pauses=True,
         has_children=True,
         has_notices=True,
+        undoes=True,
         searches=True,
         limits=True,
     )
@@ -275,7 +276,7 @@ class PostgresStore:
             said, bodies = group([commit], self._known_flows)
             channel = self._channel if _makes_due(commit) else None
             [[[verdict]]] = rows(db, self._sql["put_more"], (said.decode(), bodies, self._now(), channel))
-            self._keep_had(db, commit, _VERDICTS[verdict.encode()])
+            self._keep_more(db, commit, _VERDICTS[verdict.encode()])
             if is_new and verdict == Verdict.ACCEPTED:
                 self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return _VERDICTS[verdict.encode()]
@@ -284,7 +285,7 @@ class PostgresStore:
         said, bodies = group(commits, self._known_flows)
         channel = self._channel.encode() if any(map(_makes_due, commits)) else None
         values = (said, bodies, number(self._now()), channel)
-        call, has_had = self._put_group, False
+        call, is_apart = self._put_group, False
         for commit in commits:
             if (
                 commit.taken
@@ -295,13 +296,17 @@ class PostgresStore:
                 or (commit.admission is not None and (commit.admission.tags or commit.admission.had))
             ):
                 call = self._put_more
-                has_had = has_had or bool(
+                is_apart = is_apart or bool(
                     commit.tells or (commit.admission is not None and commit.admission.had)
                 )
                 if commit.audit is not None and commit.audit.once:
                     return self._put_apart(commits)
-        if has_had:
-            found = self._connections.use(partial(self._put_had, commits=commits, call=call, values=values))
+            if commit.undoing is not None:
+                is_apart = True
+        if is_apart:
+            found = self._connections.use(
+                partial(self._put_and_keep, commits=commits, call=call, values=values)
+            )
         else:
             found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
@@ -310,15 +315,15 @@ class PostgresStore:
                 self._known_flows.add(commit.admission.flow_hash)
         return verdicts
 
-    def _put_had(
+    def _put_and_keep(
         self, db: Connection, commits: Sequence[Commit], call: PreparedCall, values: Sequence[Any]
     ) -> bytes:
-        """Put commits of which some admit forks, with the events that these had, or bring notices."""
+        """Put commits of which some bring what no function of the schema takes."""
         with db.transaction():
             new = [commit.tells != () and self._is_new(db, commit) for commit in commits]
             found = call(db, values)
             for commit, is_new, verdict in zip(commits, new, found[1:-1].split(b","), strict=True):
-                self._keep_had(db, commit, _VERDICTS[verdict])
+                self._keep_more(db, commit, _VERDICTS[verdict])
                 if is_new and _VERDICTS[verdict] is Verdict.ACCEPTED:
                     self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return found
@@ -328,10 +333,16 @@ class PostgresStore:
         given = (text(commit.run_id), commit.sequence, commit.checkpoint_id)
         return not rows(db, self._sql["has_record"], given)
 
-    def _keep_had(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
-        if commit.admission is not None and verdict is Verdict.ACCEPTED:
+    def _keep_more(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
+        """Keep the events that a fork had, and what a run says of undoing."""
+        if verdict is not Verdict.ACCEPTED:
+            return
+        if commit.admission is not None:
             for had in commit.admission.had:
                 db.execute(self._sql["admit_had"], (text(commit.run_id), *map(text, had)))
+        if commit.undoing is not None:
+            said = (text(commit.run_id), text(commit.undoing), commit.sequence)
+            db.execute(self._sql["set_undoing"], said)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._records.get((text(run_id), first, LAST if last is None else last))

@@ -91,6 +91,7 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
     has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
     has_more = has_more or commit.audit is not None or bool(commit.attributes or commit.tells)
+    has_more = has_more or commit.undoing is not None
     if has_more or commit.base is None:
         return None
     return (
@@ -125,12 +126,15 @@ def audit_row(number: bytes, said: bytes) -> AuditRow:
 def _brings(commit: Commit) -> bytes:
     """Return what a commit changes besides adding a record; nothing for most."""
     more: dict[str, Any] = {}
+    if commit.undoing is not None:
+        more["undoing"] = commit.undoing
+    if ends_stop_request(commit):
+        more["ends_stop_request"] = True
     if commit.admission is not None:
         more["admission"] = _admission(commit, commit.admission)
     if commit.status is not None:
         more["status"] = commit.status.value
         more["gives_back"] = gives_back(commit.status)
-        more["ends_stop_request"] = ends_stop_request(commit.status)
         more["closes_waits"] = closes_waits(commit.status)
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
@@ -189,15 +193,18 @@ def attribute_fields(attributes: Iterable[Attribute]) -> list[str]:
     return found
 
 
-def labels(run_id: str, tags: Sequence[bytes], attributes: Sequence[bytes]) -> Labels:
+def labels(
+    run_id: str, tags: Sequence[bytes], attributes: Sequence[bytes], undoing: bytes | None = None
+) -> Labels:
     """Read the labels of a run."""
     try:
         pairs = {name.decode(): value.decode() for name, value in _pairs(tags)}
         kept = {name.decode(): value.decode() for name, value in _pairs(attributes)}
         found = [_attribute(name, kept[name]) for name in sorted(kept)]
+        said = "" if undoing is None else undoing.decode()
     except ValueError as error:
         raise StateCorrupted(f"a label of run {run_id!r} was altered: {error}.") from error
-    return Labels(tuple(Tag(name, pairs[name]) for name in sorted(pairs)), tuple(found))
+    return Labels(tuple(Tag(name, pairs[name]) for name in sorted(pairs)), tuple(found), said)
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -14,7 +14,7 @@ from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -150,6 +150,7 @@ class RedisStore:
         has_children=True,
         limits=True,
         has_notices=True,
+        undoes=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -543,7 +544,7 @@ class RedisStore:
     async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
         found = await self._aside("labels", *run_ids) if run_ids else []
         read = {run_id: labels(run_id, *kept) for run_id, kept in zip(run_ids, found, strict=True)}
-        return {run_id: one for run_id, one in read.items() if one.tags or one.attributes}
+        return {run_id: one for run_id, one in read.items() if one != NO_LABELS}
 
     async def tag(
         self,

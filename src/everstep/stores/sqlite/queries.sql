@@ -20,6 +20,9 @@ SET status = ?2, ended_at = ?3, owner = iif(?4, NULL, owner), expires_at = iif(?
     process = iif(?4, NULL, process), signal = iif(?5, NULL, signal)
 WHERE run_key = ?1;
 
+-- name: end_stop_request
+UPDATE runs SET signal = NULL WHERE run_key = ?1;
+
 -- name: insert_run
 -- Admitted or restored. No key is given twice.
 INSERT INTO runs (run_key, {run_columns})

@@ -162,6 +162,7 @@ class SqliteStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        undoes=True,
         searches=True,
         limits=True,
         has_notices=True,
@@ -364,6 +365,9 @@ class SqliteStore:
             self._labels.set(key, (), commit.attributes)
         if commit.tells:
             self._notices.tell(key, commit.tells, self._clock.now())
+        if commit.undoing is not None:
+            self._labels.set_undoing(key, commit.undoing)
+            self._db.execute(self._sql["end_stop_request"], (key,))
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -372,7 +376,7 @@ class SqliteStore:
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         is_over = gives_back(status)
-        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(status))
+        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(commit))
         self._db.execute(self._sql["change_status"], values)
         if commit.run_id not in self._waitless:
             self._waits.follow(key, status)
@@ -529,6 +533,8 @@ class SqliteStore:
             self._events.restore(run.row.run_id, run.had)
         if run.labels != NO_LABELS:
             self._labels.set(key, run.labels.tags, run.labels.attributes)
+            if run.labels.undoing:
+                self._labels.set_undoing(key, run.labels.undoing)
 
     async def lease(
         self,

@@ -45,7 +45,7 @@ from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
-from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
+from everstep.testing.conformance.labels import Attributes, Searches, Undoes  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
 from everstep.testing.conformance.notices import Notices  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -76,6 +76,7 @@ class StoreConformance(
     Blobs,
     Forks,
     Children,
+    Undoes,
     Trimming,
     Recoding,
     Erasing,

@@ -124,6 +124,7 @@ _CAPABILITIES = Capabilities(
     pauses=True,
     has_children=True,
     limits=True,
+    undoes=True,
 )
 
 

@@ -178,6 +178,16 @@ def probed(life: Life) -> Part:
     return Part([work(life, probe=probe, **EFFECT)])
 
 
+def undone(life: Life) -> Part:
+    def unwork(x: int, w: int) -> None:
+        life.tell("undone", x, w)
+
+    def fail(w: int) -> int:
+        raise ValueError("no")
+
+    return Part([work(life, output="w", undo=unwork), Node(fail, name="fail", output="y")])
+
+
 def streaming(life: Life, **options: Any) -> Part:
     def read(x: int, ctx: Context) -> Iterator[Chunk[int]]:
         with life.body(ctx, ctx.cursor):
@@ -378,6 +388,7 @@ NODE: dict[tuple[str, str], Sample] = {
     ("answer_type", ""): Sample(lambda life: asking(life, answer_type=int), modes=KEYS),
     ("on_unknown", ""): with_options(on_unknown="stop", **EFFECT),
     ("probe", ""): Sample(probed),
+    ("undo", ""): Sample(undone, ends=True, modes=KEYS),
     ("checkpointable", ""): Sample(
         lambda life: Part([work(life, checkpointable=False, reason="a socket")]), modes=("strong",), ends=True
     ),
@@ -418,6 +429,7 @@ GATE: dict[tuple[str, str], Sample] = {
             ("probe", ""): {"probe": lambda x: Done("low"), **EFFECT},
             ("expensive", ""): {"expensive": True},
             ("destructive", ""): {"destructive": True},
+            ("undo", ""): {"undo": lambda x: None},
         }.items()
     },
     ("inputs", ""): Sample(gate),
@@ -471,6 +483,7 @@ FLOW: dict[tuple[str, str], Sample] = {
     ("profiles", ""): Sample(
         plain, flow={"profiles": {"work": {"effects": "effectful", "idempotency": {"key": "auto"}}}}
     ),
+    ("undo", ""): Sample(plain, flow={"undo": "failure"}),
     ("starts", ""): Sample(plain, flow={"starts": [OTHER]}),
     ("rules", ""): Sample(plain, flow={"rules": [lambda flow, host: []]}),
 }
@@ -480,6 +493,7 @@ AS_NODE: dict[tuple[str, str], Sample] = {
     ("durability", ""): Sample(plain),
     ("select", "what is lifted"): Sample(plain, as_node={"select": ["y"]}),
     ("select", "what is not lifted"): Sample(two, as_node={"select": ["m"]}),
+    ("undo", ""): Sample(plain, as_node={"undo": lambda x, y: None}, modes=KEYS),
 }
 
 MAP: dict[tuple[str, str], Sample] = {

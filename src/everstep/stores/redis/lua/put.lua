@@ -272,6 +272,10 @@ local function follow(run_id, sequence, more)
       redis.call('HSET', attributes_of(n), unpack(more.attributes))
     end
   end
+  if more.undoing then
+    redis.call('HSET', row_of(run_id), 'undoing', more.undoing)
+    redis.call('HDEL', row_of(run_id), 'signal')
+  end
   if more.had then
     local n = redis.call('HGET', row_of(run_id), 'n')
     for _, had in ipairs(more.had) do
