@@ -154,7 +154,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "cli.commands.store": "args view live",
     "cli.commands.travel": "args view commands.runs",
     "cli.commands.waits": "args view",
-    "engine": "limits",
+    "engine": "limits undo",
     "client": "groups looking",
     "client.groups": "exports looking",
     "frontends.backends": "pipelines",
