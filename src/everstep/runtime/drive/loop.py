@@ -738,7 +738,7 @@ class Drive:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
-        # Answers that come once it winds down are for who goes on: to wake for them would be to wake for ever.
+        # Answers that come once it winds down are for who goes on: it would wake for them without end.
         listens = self._state.waits and self.failure is None and self.paused is None
         has_news = listens and self._waiting.is_nudged
         is_owed = self._owing.trigger is not None and self._beside.calls
