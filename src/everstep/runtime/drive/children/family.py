@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused
+from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused, StoreError
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.started_flows import startable
 from everstep.model.enums import Status
@@ -204,7 +204,7 @@ class Family:
         except (LeaseConflict, RunPaused, HostClosed):
             return  # another process has it, or none is to have it
         except Exception as error:
-            if not isinstance(error, EverstepError):
+            if isinstance(error, StoreError) or not isinstance(error, EverstepError):
                 self._broken = error
                 return
             log.error("run %r, which run %r needs, cannot be driven here: %s", run_id, self._root, error)
