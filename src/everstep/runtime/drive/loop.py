@@ -1062,6 +1062,8 @@ class Drive:
     def _drop(self, scope: Scope, i: int) -> None:
         for call in self._beside.drop(scope, i):
             self._run.desk.release(call)
+            if self._permits is not None:
+                self._permits.ended(call)
 
 
 def recorded_node(scope: Scope, node: Node) -> Node:
