@@ -62,6 +62,8 @@ class KeyState(msgspec.Struct, array_like=True):
     """Calls that hold a place: until when, and what they count."""
     closed_until: int = 0
     """Until when nothing may begin, as who limits it asked for."""
+    span: int = 0
+    """In how many microseconds what is in the log counts, as who wrote it last has it."""
 
     @classmethod
     def of(cls, body: bytes | None) -> KeyState:

@@ -59,7 +59,7 @@ def give_back(
     kept = trimmed(state, limit, now)
     for holder in holders:
         kept.holders.pop(holder, None)
-    return KeyState(kept.log, kept.holders, max(kept.closed_until, closed_until))
+    return KeyState(kept.log, kept.holders, max(kept.closed_until, closed_until), kept.span)
 
 
 def prolong(state: KeyState, limit: KeyLimit, holders: Collection[str], now: int, ttl: timedelta) -> KeyState:
@@ -68,7 +68,7 @@ def prolong(state: KeyState, limit: KeyLimit, holders: Collection[str], now: int
     longer: Mapping[str, tuple[int, int]] = {
         holder: (ends, kept.holders.get(holder, (0, 1))[1]) for holder in holders
     }
-    return KeyState(kept.log, {**kept.holders, **longer}, kept.closed_until)
+    return KeyState(kept.log, {**kept.holders, **longer}, kept.closed_until, kept.span)
 
 
 def supplier_key(name: str) -> str:

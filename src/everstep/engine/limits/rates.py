@@ -21,7 +21,8 @@ def trimmed(state: KeyState, limit: KeyLimit, now: int) -> KeyState:
     oldest = now - micros_of(limit.span)
     log = [entry for entry in state.log if entry[0] >= oldest] if limit.starts is not None else []
     holders = {who: held for who, held in state.holders.items() if held[0] > now}
-    return KeyState(log, holders, state.closed_until if state.closed_until > now else 0)
+    closed_until = state.closed_until if state.closed_until > now else 0
+    return KeyState(log, holders, closed_until, micros_of(limit.span))
 
 
 def micros_of(span: timedelta) -> int:

@@ -1181,6 +1181,8 @@ class Drive:
     def _drop(self, scope: Scope, i: int) -> None:
         for call in self._beside.drop(scope, i):
             self._run.desk.release(call)
+            if self._permits is not None:
+                self._permits.ended(call)
 
 
 def _reports(call: Call) -> bool:

@@ -53,6 +53,8 @@ class Permits:
         self._closed: dict[str, timedelta] = {}
         """How long suppliers asked to wait, by the names of their limits."""
         self._renewing: asyncio.Task[None] | None = None
+        self._is_cut_off = False
+        """True since the store could not be asked, which is said once."""
         self.until: datetime | None = None
         """When to ask again for what found no room; none if all may begin."""
 
@@ -118,8 +120,11 @@ class Permits:
             found: Answered = await self._store.change_limit(supplier_key(limit.name), change)
         except StoreUnavailable as error:
             # What counts is not known, so nothing begins; the drive hears of the store at its next put.
-            log.warning("limit %r cannot be asked (%s); retrying", limit.name, error.message)
+            if not self._is_cut_off:
+                log.warning("limit %r cannot be asked (%s); retrying", limit.name, error.message)
+            self._is_cut_off = True
             return Answered((), None)
+        self._is_cut_off = False
         return found
 
     def _weight(self, limit: Limit, visit: Visit) -> int:

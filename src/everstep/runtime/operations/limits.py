@@ -68,9 +68,8 @@ async def limits_of(services: Services, workers: Sequence[WorkerRow]) -> list[Li
             states = await store.limit_states(key_name(flow_id, ""), limit=LOOKED_AT)
             found += _of_flow(flow_id, limits, rows, states, now)
     suppliers = await store.limit_states("node ", limit=LOOKED_AT)
-    found += [
-        _of_supplier(name.removeprefix("node "), KeyState.of(body), now) for name, body in suppliers.items()
-    ]
+    calls = [_of_supplier(name, KeyState.of(body), now) for name, body in suppliers.items()]
+    found += [one for one in calls if one.running or one.started or one.until is not None]
     return sorted(found, key=lambda one: (-one.waiting, one.flow or "", one.limit, one.key))
 
 
@@ -152,12 +151,12 @@ def _of_supplier(name: str, state: KeyState, now: datetime) -> LimitInfo:
     at = micros_at(now)
     closed = state.closed_until > at
     return LimitInfo(
-        limit=name,
+        limit=name.removeprefix("node "),
         flow=None,
         key="",
         running=sum(until > at for until, _ in state.holders.values()),
         most=None,
-        started=sum(weight for _, weight in state.log),
+        started=sum(weight for when, weight in state.log if when >= at - state.span),
         rate=None,
         waiting=0,
         since=None,
