@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -430,9 +430,11 @@ class Worker:
         found = list(groups.values())
         return found[self._turn :] + found[: self._turn]
 
-    def _room(self, flows: Iterable[FlowKey]) -> int:
+    def _room(self, flows: Sequence[FlowKey]) -> int:
         """Return how many more runs of these flows, of which each has the same limit, may be driven."""
         room = min(self._concurrency, self._pressure.allowed) - len(self._driving)
+        if self._limits[flows[0][0]] >= self._concurrency:
+            return room  # which is no more than that limit leaves
         busy = Counter(it.flow for it in self._driving.values())
         names = {name for name, _ in flows}
         return min(room, max(self._limits[name] - busy[name] for name in names))
