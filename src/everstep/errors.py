@@ -349,6 +349,12 @@ class WaitTimeout(EverstepError, TimeoutError):
     code = "wait.timeout"
 
 
+class ChildFailed(EverstepError):
+    """A run that was waited for did not complete; `details` has its `run_id` and its `status`."""
+
+    code = "child.failed"
+
+
 class AnswerInvalid(EverstepError):
     code = "answer.invalid"
     exit_code = 2

@@ -158,16 +158,17 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive guards live metrics operations outage waits waits.notices workers integrity tracing "
-    "travel",
+    "runtime": "drive drive.children guards integrity live metrics operations outage tracing travel waits "
+    "waits.notices workers",
     "runtime.drive": "guards live metrics operations outage drive.children drive.units tracing waits workers",
+    "runtime.drive.children": "outage waits",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",
-    "runtime.waits": "drive guards metrics operations outage waits.notices workers",
+    "runtime.waits": "drive drive.children guards metrics operations outage waits.notices workers",
     "runtime.waits.notices": "drive",
-    "runtime.workers": "operations.asking operations.bulk outage waits waits.notices",
+    "runtime.workers": "drive.children operations.asking operations.bulk outage waits waits.notices",
     "runtime.bundles": "operations outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
     "runtime.metrics": "operations workers",

@@ -69,7 +69,17 @@ SPACIOUS = flow(
         effect("ship", "length", "shipped"),
     ],
 )
-FLOWS = {it.name: it for it in (FIVE, WAITING, MAPPED, SPACIOUS)}
+HEARING = flow(
+    "hearing",
+    [
+        step("first", "x", "a", add),
+        wait.event("paid", match={"order": "a"}),
+        effect("ship", "a", "shipped"),
+    ],
+)
+NOTED = flow("noted", [step("first", "x", "a", add), wait.signal("note"), effect("ship", "note", "shipped")])
+FLOWS = {it.name: it for it in (FIVE, WAITING, MAPPED, SPACIOUS, HEARING, NOTED)}
+ANSWERS = {"ask": 7, "paid": {"order": 2}, "note": 7}
 
 
 @cache
@@ -81,7 +91,7 @@ def made() -> bytes:
 def trial(of: str, make_store: MakeStore | None = None) -> FlowTrial:
     """Return a flow in one process."""
     stored = make_store or partial(SqliteShared, made=made())
-    return FlowTrial(FLOWS[of], {"x": 1}, doubles=ITSELF, answers={"ask": 7}, make_store=stored)
+    return FlowTrial(FLOWS[of], {"x": 1}, doubles=ITSELF, answers=ANSWERS, make_store=stored)
 
 
 # -- several processes on one file ------------------------------------------------------------------------

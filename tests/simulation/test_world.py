@@ -14,13 +14,14 @@ from functools import partial
 from math import inf, nextafter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
-from everstep import Context, Flow, Host, Retry, node, wait
+from everstep import Context, Flow, Host, Retry, ifelse, node, wait
 from everstep.engine.keyframe import snapshot
-from everstep.errors import BadRequest, StateCorrupted
+from everstep.errors import BadRequest, InputError, StateCorrupted
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.stores.memory.store import MemoryLog
 from everstep.stores.objects.entries import Entry
@@ -347,6 +348,25 @@ def test_a_node_that_rolls_dice_is_named_and_a_crash_not_blamed() -> None:
     simulate(flow, {"customer": "ada"}, doubles=ITSELF, faults="lost reply", schedules=0)
 
 
+def test_a_gate_that_follows_no_input_is_named_and_not_the_node_behind_it() -> None:
+    @ifelse(when_true="early", when_false="late")
+    def is_early(order: str) -> bool:
+        return random.random() < 0.5
+
+    @node(output="parcel")
+    def early(order: str) -> str:
+        return "early"
+
+    @node(output="parcel")
+    def late(order: str) -> str:
+        return "late"
+
+    flow = Flow("hours", [take >> is_early, early, late])
+    told = r"node 'is_early' chose '(early|late)' in one of them, and '(early|late)' in the other"
+    with pytest.raises(SimulationFailed, match=told):
+        simulate(flow, {"customer": "ada"}, faults="crash")
+
+
 def test_a_failure_of_a_flow_that_is_deterministic_blames_no_node() -> None:
     @node(output="number")
     def forget(order: str) -> int:
@@ -530,7 +550,7 @@ def test_doubles_come_from_a_recorded_run() -> None:
         host.run(loop.flow, loop.inputs, run_id="R2")
         short = recorded(host, "R2")
     simulate(loop.flow, loop.inputs, doubles=short, schedules=5, faults=["crash"])
-    with pytest.raises(SimulationFailed, match="no record of what measure#3 gave at visit 1"):
+    with pytest.raises(BadRequest, match="no record of what measure#3 gave at visit 1"):
         simulate(loop.flow, {"text": "a bb ccc dddd"}, doubles=short, schedules=0)
 
 
@@ -670,5 +690,42 @@ def test_a_decision_that_is_none_is_refused(said: str) -> None:
 
 def test_a_wait_without_an_answer_or_a_due_time_is_told() -> None:
     flow = Flow("asking", [wait.approval("ok")])
-    with pytest.raises(SimulationFailed, match="'ok' waits for an answer"):
+    with pytest.raises(BadRequest, match="'ok' waits for an answer"):
         simulate(flow)
+
+
+def test_an_input_that_is_missing_is_no_broken_promise() -> None:
+    with pytest.raises(InputError, match="'customer' is missing"):
+        simulate(SUBJECTS["five"].flow, doubles=ITSELF)
+
+
+def test_a_durable_call_without_a_double_is_refused_by_name() -> None:
+    turns = SUBJECTS["steps in turn"]
+    with pytest.raises(BadRequest, match=r"makes an effect in step 'look@1'.*doubles=\{'\$look'"):
+        simulate(turns.flow, turns.inputs)
+
+
+def test_a_node_that_opens_a_socket_is_told_that_there_are_none() -> None:
+    @node(output="page")
+    async def fetch() -> str:
+        await asyncio.open_connection("127.0.0.1", 9)
+        return "read"
+
+    with pytest.raises(BadRequest, match="opens no sockets"):
+        simulate(Flow("fetching", [fetch]))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_signal_is_sent_and_an_event_published_as_an_answer_is_given(store: Any) -> None:
+    @node(output="receipt", effects="effectful", idempotency_key="auto")
+    def close(paid: dict[str, str], note: str) -> str:
+        return f"{paid['order']}: {note}"
+
+    paid = wait.event("paid", match={"order": "order"})
+    flow = Flow("shop", [take >> paid >> wait.signal("note", answer_type=str), close])
+    answers: dict[str, Any] = {"paid": {"order": "order of ada"}, "note": "thanks"}
+    simulate(flow, {"customer": "ada"}, doubles=ITSELF, answers=answers, store=store, schedules=20)
+    with pytest.raises(BadRequest, match=r"is failed: the answer is no str"):
+        simulate(flow, {"customer": "ada"}, doubles=ITSELF, answers={**answers, "note": 7})
+    with pytest.raises(BadRequest, match="'paid' waits for the event 'paid'"):
+        simulate(flow, {"customer": "ada"}, doubles=ITSELF, answers={**answers, "paid": {"order": "other"}})

@@ -17,6 +17,8 @@ SETTLE: Final = "settle"
 """The kind of the wait with which an operator says what became of an effect."""
 SIGNAL_KIND: Final = "signal"
 EVENT_KIND: Final = "event"
+CHILD_KIND: Final = "child"
+"""The kind of the wait for the end of a run that a node started. That settles it, and no answer does."""
 LISTENING: Final = (SIGNAL_KIND, EVENT_KIND)
 """Kinds of waits that are settled by what is sent to a run, or published, not by an answer."""
 TIME_TO_TELL = timedelta(seconds=30)
@@ -225,6 +227,7 @@ MOST_UNTAKEN: Final = 10_000
 LONGEST_NAME: Final = 200
 """Characters of the name and of the id of a signal, or of an event."""
 _SIGNAL = "signal:"
+_CHILD = "child:"
 
 
 class Reducer(StrEnum):
@@ -287,6 +290,16 @@ class Sending(StrEnum):
     ENDED = "ended"
     """Refused: its run has ended."""
     UNKNOWN_RUN = "unknown_run"
+
+
+def topic_of_child(run_id: str) -> str:
+    """Return what a wait for the end of this run listens for."""
+    return _CHILD + run_id
+
+
+def child_in(topic: str | None) -> str | None:
+    """Return the run whose end a wait listens for; none if it is for something else."""
+    return topic.removeprefix(_CHILD) if topic is not None and topic.startswith(_CHILD) else None
 
 
 def topic_of_signal(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from everstep.errors import LeaseLost
+from everstep.errors import LeaseConflict, LeaseLost, RunCancelled, RunNotFound, StoreError
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
@@ -24,15 +26,21 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.children.results import EndedRun, tell_starter
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
 else:
+    EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
+    tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
 
 class RestingRuns:
     """Claims runs and writes to them without driving them."""
+
+    on_nudge: Callable[[str], None] | None = None
+    """Told, too, of a run whose wait was settled by the end of another."""
 
     def __init__(self, services: Services, keeper: LeaseKeeper, reader: RunReader) -> None:
         self._services = services
@@ -85,7 +93,13 @@ class RestingRuns:
     ) -> Journal:
         """Return the writer of a claimed run that was folded."""
         identity = Identity(
-            row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
+            row.run_id,
+            row.flow_id,
+            row.flow_version,
+            row.flow_hash,
+            plan.blueprint,
+            row.parent_run_id,
+            started_by=row.started_by,
         )
         journal = Journal(self._services, identity, durability, folded.state, folded.space)
         journal.head = folded.head
@@ -109,6 +123,37 @@ class RestingRuns:
         journal, _ = await self.journal_at_rest(row, lease)
         await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
+        await self.ended(journal, Status.CANCELLED)
+
+    async def ended(self, journal: Journal, status: Status) -> None:
+        """Tell the run whose node started one of its end, and end those that were asked to stop with it."""
+        if journal.started_by is not None:
+            ended = EndedRun(journal.run_id, status, journal.started_by)
+            await tell_starter(self._services, ended, self.nudge)
+        for row in journal.stopped:
+            await self._end_asked(row)
+
+    def nudge(self, run_id: str) -> None:
+        """Let the drive of a run look for answers soon, if it is driven here."""
+        drive = self.keeper.drive_of(run_id)
+        if drive is not None:
+            drive.nudge()
+        if self.on_nudge is not None:
+            self.on_nudge(run_id)
+
+    async def _end_asked(self, row: RunRow) -> None:
+        """End a run that was asked to stop, unless it has an owner, which does so; else workers find it."""
+        drive = self.keeper.drive_of(row.run_id)
+        if drive is not None:
+            drive.stop(RunCancelled(f"run {row.run_id!r} was cancelled."))
+            return
+        with suppress(StoreError, LeaseConflict, LeaseLost, RunNotFound):
+            lease = await self.claim(row.run_id, Durability(), waits=False)
+            fresh = await self.reader.row(row.run_id)
+            if fresh.status.is_final:
+                await self.release(lease)
+            else:
+                await self.end_cancelled(fresh, lease)
 
     async def reopen(self, row: RunRow, act: Act | None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from everstep.ports.pausing import PausingStore
     from everstep.runtime.at_rest import RestingRuns
     from everstep.runtime.drive.channel import first_values
+    from everstep.runtime.drive.children.cancelling import heeding_starter
+    from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
@@ -80,7 +83,9 @@ else:
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
+    heeding_starter = on_demand("everstep.runtime.drive.children.cancelling:heeding_starter")
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
+    Family = on_demand("everstep.runtime.drive.children.family:Family")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
     send_of = on_demand("everstep.runtime.waits.notices.send:send_of")
     is_other = on_demand("everstep.runtime.judges:is_other")
@@ -115,6 +120,9 @@ class Ready(msgspec.Struct, frozen=True):
 
 class Runs:
     """The runs of one host."""
+
+    family: Family | None = None
+    """The runs that are driven here beside one that has started them, if these are for that."""
 
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
@@ -168,6 +176,10 @@ class Runs:
         flow = preflight(flow, self._services)
         if run_id is not None:
             check_run_id(run_id)
+        if flow.starts and self.family is None:
+            twin = self._with_family(flow)
+            assert twin.family is not None
+            return await twin.family.see_through(partial(twin.run, flow, given, run_id), run_id, wait=wait)
         async with self._services.committer.turn:
             outcome = await self._run(flow, given, run_id)
         return await self._stay(outcome, flow) if wait else outcome
@@ -236,9 +248,23 @@ class Runs:
         `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to.
         """
         flow = preflight(flow, self._services)
+        if flow.starts and self.family is None:
+            twin = self._with_family(flow)
+            assert twin.family is not None
+            begin = partial(twin.resume, run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+            name = (await self._row_for(run_id, flow, start)).run_id
+            return await twin.family.see_through(begin, name, wait=wait)
         async with self._services.committer.turn:
             outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
         return await self._stay(outcome, flow) if wait else outcome
+
+    def _with_family(self, flow: Flow) -> Runs:
+        """Return the same, with what is driven beside a run of this flow until that is over."""
+        twin = copy(self)
+        vars(twin).pop("resting", None)
+        twin.family = Family(self._services, twin, flow)
+        twin.resting.on_nudge = twin.family.nudge
+        return twin
 
     async def _stay(self, outcome: Outcome, flow: Flow) -> Outcome:
         again = partial(self.resume, outcome.run_id, flow, reopens=False)
@@ -478,6 +504,8 @@ class Runs:
         begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
+            if row.started_by is not None and row.checkpoints == 1:
+                row = await heeding_starter(services, row)
             if row.stop_request is not None and is_other(row, flow):
                 await self.resting.end_cancelled(
                     row, lease
@@ -537,6 +565,8 @@ class Runs:
         """End a run that was cancelled by a caller that could not claim it, or died before."""
         await journal.call_off()
         await call_off(self._services, journal.run_id, journal.closed, is_over=True)
+        if journal.started_by is not None or journal.stopped:
+            await self.resting.ended(journal, Status.CANCELLED)
         self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
         return Outcome(journal.run_id, Status.CANCELLED, state, space)
 
@@ -547,6 +577,8 @@ class Runs:
         )
         error = ErrorInfo(type="RunAbandoned", message=message, code=RunAbandoned.code)
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
+        if journal.started_by is not None:
+            await self.resting.ended(journal, Status.ABANDONED)
         raise RunAbandoned(message, fix="Find out what kills its owners, then: everstep resume")
 
     async def _drive(self, flow: Flow, ready: Ready) -> Outcome:
@@ -625,6 +657,8 @@ class Runs:
 
     async def _drive_once(self, flow: Flow, ready: Ready) -> Outcome:
         journal, state, space = ready.journal, ready.state, ready.space
+        if self.family is not None:
+            journal.on_started = self.family.take
         run = RunContext(self._services, flow, journal, state, space)
         drive = Drive(run, self.shared if flow.breakers else None)
         lease, driving = journal.lease, self._services.driving
@@ -654,6 +688,8 @@ class Runs:
         if self._services.schedulers.has_others:
             await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
+        if (journal.started_by is not None or journal.stopped) and status.is_final and not spooled:
+            await self.resting.ended(journal, status)
         if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
             await send_of(self._services, journal.run_id)
         if status is Status.HALTED and not spooled:

@@ -16,7 +16,7 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of, unvisited
 from everstep.model.enums import Status
-from everstep.model.waits import WaitStatus
+from everstep.model.waits import EVENT_KIND, WaitStatus
 from everstep.ports.system import Clock
 from everstep.testing.clock import ManualClock
 
@@ -43,7 +43,8 @@ def play(
 
     `answers` has an answer for each node that waits, by its name or its path: a list gives one after the
     other, a function is given the `WaitInfo`. An approval that counts votes is answered until it is decided,
-    in the name of the next who may vote where an answer has no name. Time passes at once: a `ManualClock` is
+    in the name of the next who may vote where an answer has no name; to a node that waits for a signal or an
+    event, the answer is sent or published. Time passes at once: a `ManualClock` is
     moved, another clock is not waited for. A run that waits for ever is returned as it halted.
     """
     if not isinstance(host, Host):
@@ -111,8 +112,8 @@ class _Script:
     def vote(self, host: Host, wait: WaitInfo, answer: Any) -> None:
         """Answer a wait; one that keeps count of who says what is answered until it is decided."""
         while True:
-            now = host.answer(wait.id, answer, by=voter_of(wait, answer))
-            if now.status is not WaitStatus.OPEN:
+            now = say(host, wait, answer)
+            if now is None or now.status is not WaitStatus.OPEN:
                 return
             self._heard.discard(wait.id)
             following = self.answer_to(now)
@@ -120,6 +121,18 @@ class _Script:
             if following is UNANSWERED or is_said:
                 return
             wait, answer = now, following
+
+
+def say(host: Host, wait: WaitInfo, answer: Any) -> WaitInfo | None:
+    """Answer a wait, or send or publish what it listens for; twice is as good as once."""
+    if not wait.listens_for:
+        return host.answer(wait.id, answer, by=voter_of(wait, answer))
+    said = f"{wait.run_id} {wait.node} {wait.visit}"
+    if wait.kind == EVENT_KIND:
+        host.publish(wait.listens_for, answer, id=said)
+    else:
+        host.send(wait.run_id, wait.listens_for, answer, id=said)
+    return None
 
 
 def voter_of(wait: WaitInfo, answer: Any) -> str | None:

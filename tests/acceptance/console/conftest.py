@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Error,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from everstep import Host
 from tests.acceptance.console.shop import clock_of_last_week, fill
@@ -29,6 +38,9 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 )
 KEY = "k" * 32
+PATIENCE = 15_000
+"""Milliseconds for what a page does: on a machine with much else to do it takes seconds."""
+expect.set_options(timeout=PATIENCE)
 
 
 def chromium() -> str | None:
@@ -194,7 +206,7 @@ def console(store: str) -> Iterator[Console]:
 def tab_of(browser: Browser, address: str, **about: Any) -> Iterator[Tab]:
     """Open a tab with a profile of its own, and see in the end that nothing went wrong in it."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **about})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     tab = Tab(context.new_page(), address)
     try:
         yield tab

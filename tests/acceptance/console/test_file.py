@@ -75,6 +75,64 @@ def test_what_a_bundle_leaves_out_is_nowhere_in_the_file(tmp_path: Path) -> None
 
 
 @pytest.mark.soak
+def test_items_images_and_every_checkpoint_of_a_map_are_in_the_file(
+    browser: Browser, store: str, tmp_path: Path
+) -> None:
+    path, chart = tmp_path / "june.html", tmp_path / "chart.html"
+    exported(store, "import-june", path)
+    exported(store, "chart-1", chart)
+    assert path.stat().st_size < 1_000_000
+    with tab_of(browser, "") as tab:
+        opened(tab, path)
+        page = tab.page
+        step = page.get_by_role("region", name="Selected step")
+        page.get_by_role("button", name=re.compile("^read, map")).click()
+        step.get_by_role("button", name="#13").click()
+        expect(step).to_contain_text("line 13 has no date")
+        page.goto(f"{tab.address}#/runs/import-june@2")
+        expect(page.get_by_text("As it was at checkpoint 2")).to_be_visible()
+        expect(page.get_by_role("button", name=re.compile("^total, node, did not run"))).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+    with tab_of(browser, "") as tab:
+        opened(tab, chart)
+        tab.page.get_by_role("button", name=re.compile("^draw, ")).click()
+        image = tab.page.locator("img[alt^=chart]")
+        expect(image).to_have_attribute("src", re.compile("^data:image/png;base64,"))
+        assert image.evaluate("async (it) => { await it.decode(); return it.naturalWidth; }") > 0
+
+
+@pytest.mark.soak
+def test_nothing_that_a_run_says_runs_in_the_file(browser: Browser, tmp_path: Path) -> None:
+    evil = "</script><script>window.evil=1</script><img src=x onerror=window.evil=1><!--<script>"
+
+    @node(output="said")
+    def say(text: str) -> dict[str, str]:
+        return {text: text}
+
+    store = f"sqlite:///{tmp_path}/evil.db"
+    with Host(store, key=KEY) as host:
+        host.run(Flow("evil", [say], durability="strong"), {"text": evil}, run_id="E1")
+    path = tmp_path / "E1.html"
+    exported(store, "E1", path)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', path.read_text())
+    assert policy is not None and "default-src 'none'" in policy[1] and "unsafe" not in policy[1]
+    assert "http:" not in policy[1] and "*" not in policy[1] and policy[1].count("sha256-") == 2
+    with tab_of(browser, "") as tab:
+        opened(tab, path)
+        tab.page.get_by_role("button", name=re.compile("^say, ")).click()
+        expect(tab.page.get_by_text(evil).first).to_be_visible()
+        assert tab.page.evaluate("() => window.evil") is None
+        added = """() => {
+          const it = document.createElement("script");
+          it.text = "window.evil = 2";
+          document.body.append(it);
+        }"""
+        tab.page.evaluate(added)
+        assert tab.page.evaluate("() => window.evil") is None
+        tab.problems.clear()  # the policy says what it blocked
+
+
+@pytest.mark.soak
 def test_a_run_that_is_too_large_is_cut_and_the_file_says_so(browser: Browser, tmp_path: Path) -> None:
     flow = Flow("large", [node(output=f"v{k}")(_step(k)) for k in range(150)], durability="strong")
     store = f"sqlite:///{tmp_path}/large.db"

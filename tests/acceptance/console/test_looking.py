@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from everstep import Host
 from everstep.server.console.files import assets
@@ -34,11 +34,28 @@ def test_runs_are_listed_filtered_and_found_by_id(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="A20")).to_be_visible()
 
 
+def test_filters_are_narrowed_by_a_flow_and_stay(tab: Tab) -> None:
+    page = tab.open("/ui/?status=failed")
+    page.get_by_role("link", name="refunds").click()
+    expect(page).to_have_url(re.compile("status=failed&flow=refunds"))
+    expect(page.get_by_role("link", name="refund-1")).to_be_visible()
+    expect(page.get_by_role("link", name="A17")).to_have_count(0)
+
+
+def test_who_did_what_to_a_run_is_told_where_nothing_is_selected(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A18")
+    told = page.get_by_role("listitem").filter(has_text="cleo")
+    expect(told).to_contain_text("release “paid before”")
+    told.get_by_role("button", name="release").click()
+    expect(page).to_have_url(re.compile("/A18/release"))
+
+
 def test_a_bad_query_is_told_with_its_place_and_a_fix(tab: Tab) -> None:
     page = tab.open()
     page.locator("[data-search]").fill("statu = failed and x")
     page.get_by_role("button", name="Find").click()
     expect(page.get_by_role("alert").first).to_contain_text("status")
+    expect(page.get_by_role("alert").first).to_contain_text("at character 1 ")
 
 
 def test_a_failed_run_opens_at_its_failed_step(tab: Tab) -> None:
@@ -66,6 +83,21 @@ def test_the_playhead_goes_back_and_escape_returns_to_live(tab: Tab) -> None:
     expect(page.get_by_text("As it was at checkpoint")).to_have_count(0)
 
 
+def test_a_seek_gives_up_the_one_before_it(tab: Tab) -> None:
+    page = tab.open("/ui/runs/count-1@6")
+    expect(page.locator(".panes")).to_have_attribute("data-sequence", "6")
+    given_up: list[str] = []
+    page.on("requestfailed", lambda request: given_up.append(request.url))
+    held: list[Route] = []
+    page.route("**/runs/count-1%405/nodes*", lambda route: held.append(route))  # never answered
+    page.keyboard.press("[")
+    expect(page).to_have_url(re.compile("count-1@5"))
+    page.wait_for_timeout(100)
+    page.keyboard.press("[")
+    expect(page.locator(".panes")).to_have_attribute("data-sequence", "4")
+    assert held and [url for url in given_up if "count-1%405/nodes" in url]
+
+
 def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
     page = tab.open("/ui/runs/A15")
     page.get_by_role("button", name=re.compile("^price, ")).click()
@@ -73,6 +105,56 @@ def test_a_click_on_a_node_selects_it_everywhere(tab: Tab) -> None:
     expect(page.get_by_role("heading", name="price")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="price")).to_be_visible()
+
+
+def test_what_lies_within_a_folded_node_is_marked_where_it_lies(tab: Tab) -> None:
+    page = tab.open("/ui/runs/import-june/read%2313/read_row")
+    expect(page.get_by_role("heading", name="read#13/read_row")).to_be_visible()
+    expect(page.locator("svg .node.picked")).to_have_attribute("aria-label", re.compile("^read, map"))
+    lane = page.get_by_role("region", name="Timeline").locator("g", has=page.locator(".picked-lane"))
+    expect(lane.get_by_role("button")).to_have_text(re.compile("^read"))
+    expect(page.locator(".bucket.picked")).to_have_count(1)
+
+
+def test_what_is_selected_far_below_is_scrolled_to(tab: Tab) -> None:
+    page = tab.open("/ui/runs/paper-1/publish")
+    expect(page.locator("svg .node.picked")).to_be_in_viewport(ratio=0.9)
+    page.get_by_role("button", name="Fold research").press("Enter")
+    folded = page.get_by_role("button", name=re.compile("^research, "))
+    expect(folded).to_be_visible()
+    folded.press("Enter")
+    folded.press("Enter")
+    expect(page.get_by_role("button", name="Fold research")).to_be_visible()
+
+
+def test_the_console_goes_without_a_mouse(tab: Tab) -> None:
+    page = tab.open("/ui/runs/A16")
+    expect(page.get_by_role("heading", name="A16")).to_be_visible()
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/A16/take$"))
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/A16/price$"))
+    page.keyboard.press("k")
+    expect(page).to_have_url(re.compile("/A16/take$"))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page).to_have_url(re.compile("/ui/$"))
+    expect(page.get_by_role("link", name="A16")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("status = failed and flow = orders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="A16")).to_have_count(0)
+    expect(page.get_by_role("link", name="A17")).to_be_visible()
+    page.locator("[data-search]").blur()
+    for key in ("j", "x", "j"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("1 run selected:")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/runs/A1[79]"))
 
 
 def test_rounds_of_a_loop_are_gone_through_and_what_each_changed_is_shown(tab: Tab) -> None:
@@ -202,6 +284,7 @@ def test_the_views_that_people_see_most_shut_no_one_out(tab: Tab) -> None:
 def test_a_flow_that_no_one_has_the_code_of_says_what_to_start(tab: Tab) -> None:
     page = tab.open("/ui/flows/orders")
     expect(page.get_by_text("everstep worker FILE.py")).to_be_visible()
+    expect(page.get_by_role("img", name="charge, node", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="How long it takes")).to_be_visible()
 
 

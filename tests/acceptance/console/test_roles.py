@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from everstep import Host
 from everstep.server.access.token_file import digest_of
+from everstep.server.routes import ENDPOINTS
 from tests.acceptance.console.conftest import KEY, Console, Tab, opened, tab_of
 
 ROLES = ("viewer", "reader", "approver", "operator", "admin")
@@ -34,6 +35,9 @@ ACTS = (
     ("POST", "/breakers/bank/reset"),
     ("POST", "/pauses/lift"),
     ("POST", "/runs"),
+    ("POST", "/resume"),
+    ("POST", "/runs/A20/inbox/drop"),
+    ("POST", "/waits/00000000-0000-4000-8000-000000000000/revoke"),
     ("DELETE", "/runs/A15"),
 )
 SEND = """async ([method, path]) => (await fetch(path, {
@@ -66,6 +70,14 @@ def log_in(tab: Tab, role: str) -> None:
     page.get_by_label("Token").fill(token_of(role))
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name=f"{role}-ann")).to_be_visible()
+
+
+def test_no_act_of_the_service_is_left_out_here() -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.method != "GET" and endpoint.role is not None and endpoint.guard == "bearer":
+            path = re.compile(re.sub(r"\{\w+\}", "[^/]+", endpoint.path))
+            acts = [one for one in ACTS if one[0] == endpoint.method and path.fullmatch(one[1])]
+            assert acts, f"{endpoint.method} {endpoint.path}"
 
 
 @pytest.mark.parametrize("role", ["viewer", pytest.param("reader", marks=pytest.mark.soak)])

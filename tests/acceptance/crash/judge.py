@@ -14,9 +14,9 @@ Case = list[Life]
 Visit = tuple[str, int]
 Attempt = tuple[str, int, int]
 LOOKS = (" claim_due ", " fire ")
-AT_ONCE = ("signals-for-two-open-waits",)
-"""Scenarios in which two nodes end at the same time, and may share a put."""
 """In the names of the points where someone looks for work, or for answers."""
+AT_ONCE = ("signals-for-two-open-waits", "child-runs,")
+"""Scenarios in which two nodes end at the same time, or two runs are driven, and may share a put."""
 
 
 def judge(name: str, cases: list[Case], *, is_partial: bool = False) -> None:

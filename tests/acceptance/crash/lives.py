@@ -35,6 +35,7 @@ from everstep.stores.objects.store import ObjectStore
 from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
 from everstep.testing.killing_bucket import KillingBucket
 from tests.acceptance.crash.flows.changed import CHANGED
+from tests.acceptance.crash.flows.children import FAMILIES, MORE_FAMILIES
 from tests.acceptance.crash.flows.dynamic import DYNAMIC
 from tests.acceptance.crash.flows.effects import ACTING
 from tests.acceptance.crash.flows.forks import FORKED
@@ -55,13 +56,21 @@ from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING, **SIGNALLED}
-SCENARIOS |= STEPS
+SCENARIOS |= {**STEPS, **FAMILIES}
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 LONG_LIFE = 24
 """A life with more points than this is by default not killed at each of them."""
 if IS_SOAK:
-    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **MORE_STEPS, **EXAMPLES}
-BY_NAME = {**SCENARIOS, **MORE_STEPS, **EXAMPLES}
+    SCENARIOS |= {
+        **MORE_FAMILIES,
+        **MORE_WAITING,
+        **MORE_UNKNOWN,
+        **MORE_CUT_OFF,
+        **MORE_PHASED,
+        **MORE_STEPS,
+        **EXAMPLES,
+    }
+BY_NAME = {**SCENARIOS, **MORE_FAMILIES, **MORE_STEPS, **EXAMPLES}
 """Those that may be asked for, too."""
 MOST_PLACES = 25
 FILES = "file:"

@@ -161,3 +161,16 @@ def test_a_timer_that_lost_a_race_moves_no_clock(auto: bool) -> None:
 def test_a_host_that_is_awaited_is_refused_by_name() -> None:
     with pytest.raises(BadRequest, match="AsyncHost"):
         play(AsyncHost("memory:"), asked_until_yes())  # type: ignore[arg-type]
+
+
+def test_a_signal_is_sent_and_an_event_published_as_an_answer_is_given(url: str) -> None:
+    @node(output="told")
+    def tell(paid: dict[str, int], note: str) -> str:
+        return f"{paid['amount']} {note}"
+
+    flow = Flow("shop", [wait.event("paid", match={"order": "order"}) >> wait.signal("note"), tell])
+    with Host(url, clock=ManualClock()) as host:
+        answers: dict[str, Any] = {"paid": {"order": 7, "amount": 12}, "note": "thanks"}
+        assert play(host, flow, {"order": 7}, answers=answers)["told"] == "12 thanks"
+        other = play(host, flow, {"order": 8}, answers=answers)
+        assert (other.status, [w.node for w in other.waits]) == ("halted", ["paid"])

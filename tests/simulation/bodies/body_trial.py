@@ -36,14 +36,14 @@ class BodyTrial(FlowTrial):
         self._wrong.clear()
         return super().world(seed, decider)
 
-    def _answer(self, here: Here, host: Host) -> bool:
+    def _answer(self, here: Here, host: Host, told: set[str]) -> bool:
         """Answer, and send a note with each answer."""
         for number, wait in enumerate(host.waits(RUN)):
             host.send(RUN, NOTES, f"{wait.opened_at} {number}", id=f"note {wait.id}")
             if wait.kind == SIGNAL_KIND:
                 host.send(RUN, wait.listens_for, f"answer to {wait.listens_for}", id=wait.id)
                 return True
-        return super()._answer(here, host)
+        return super()._answer(here, host, told)
 
     def _answer_to(self, wait: WaitInfo) -> object:
         return f"answer to {wait.node.rpartition('$')[2]}" if wait.kind == "text" else None

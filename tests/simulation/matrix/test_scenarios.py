@@ -17,6 +17,7 @@ from everstep.testing.simulation.played import ITSELF, played
 from everstep.testing.simulation.simulating import check
 from everstep.testing.simulation.world import Here, World
 from tests.acceptance.crash import lives
+from tests.acceptance.crash.flows.children import MORE_FAMILIES
 from tests.acceptance.crash.flows.outages import MORE_CUT_OFF
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED
 from tests.acceptance.crash.flows.steps import MORE_STEPS
@@ -25,7 +26,16 @@ from tests.acceptance.crash.flows.waits import MORE_WAITING
 from tests.simulation.matrix.scenarios import ScenarioTrial
 from tests.simulation.soaking import IS_SOAK, SEED, size
 
-SCENARIOS = lives.SCENARIOS | MORE_WAITING | MORE_UNKNOWN | MORE_CUT_OFF | MORE_PHASED | MORE_STEPS | EXAMPLES
+SCENARIOS = (
+    lives.SCENARIOS
+    | MORE_FAMILIES
+    | MORE_WAITING
+    | MORE_UNKNOWN
+    | MORE_CUT_OFF
+    | MORE_PHASED
+    | MORE_STEPS
+    | EXAMPLES
+)
 NOT_SIMULATED: dict[str, str] = {}
 """Scenarios of the matrix that no simulated world can run, with the reason."""
 DEATHS = (Fault.CRASH, Fault.POWER_CUT, Fault.LOST_REPLY)

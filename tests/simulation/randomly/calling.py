@@ -1,4 +1,5 @@
-"""Random flows whose nodes also make durable calls, wait between them, and listen for signals.
+"""Random flows whose nodes also make durable calls, wait between them, listen for signals and events, stream,
+and have people vote.
 
 Apart from the flows of `tests.unit.properties`, whose worlds send no signals and simulate no calls.
 """
@@ -6,11 +7,11 @@ Apart from the flows of `tests.unit.properties`, whose worlds send no signals an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from everstep import AsyncContext, Context, Node, Retry, chain, wait
+from everstep import AsyncContext, Chunk, Context, Node, Retry, chain, wait
 from tests.unit.properties.flows import PARTS, Built, Part, Scene, total, touch
 
 
@@ -96,6 +97,8 @@ class Calling(Built):
         def asked(found: int) -> Any:
             if part.count == 0:
                 return wait.signal(f"note{number}")
+            if part.count == 3:
+                return wait.event(f"news{number}")
             if part.count == 1:
                 return wait.approval("ok", context=found)
             return wait.question("ask", kind="text", answer_type=int, context=found)
@@ -175,10 +178,77 @@ def _hears(built: Calling, scene: Scene, part: Part) -> None:
     scene.gives(f"v{number}")
 
 
+def _expects(built: Calling, scene: Scene, part: Part) -> None:
+    """A node that waits for an event."""
+    source = scene.pick(part.reads[0])
+    if scene.is_quiet:
+        built._plain(scene, [source], part.body)
+        return
+    number = built._next()
+    first = built.node(scene, [source], part.body)
+    scene.wired.append(chain(first, wait.event(f"news{number}", output=f"v{number}")))
+    scene.gives(first.outputs[0])
+    scene.gives(f"v{number}")
+
+
+def _votes(built: Calling, scene: Scene, part: Part) -> None:
+    """An approval that counts votes, and a node that makes a number of it."""
+    source = scene.pick(part.reads[0])
+    if scene.is_quiet:
+        built._plain(scene, [source], part.body)
+        return
+    number, reader, log = built._next(), built._next(), built.log
+    approvers = ["ann", "bob", "cleo"] if part.variant % 2 else None
+    asked = wait.approval(
+        f"n{number}", context=source, output=f"v{number}", approvers=approvers, quorum=1 + part.count % 3
+    )
+
+    def unpack(ctx: Context, **values: Any) -> int:
+        log.note(ctx, reader)
+        return total([int(value.approved) for value in values.values()]) % 997
+
+    scene.wired += [asked, Node(unpack, name=f"n{reader}", inputs=[f"v{number}"], output=f"v{reader}")]
+    scene.gives(f"v{reader}")
+
+
+def _streams(built: Calling, scene: Scene, part: Part) -> None:
+    """A node that yields a list piece by piece, and goes on where it was."""
+    reads = list(dict.fromkeys(scene.pick(k) for k in part.reads))
+    if scene.is_quiet:
+        built._plain(scene, reads, part.body)
+        return
+    number, log, body = built._next(), built.log, part.body
+
+    def pieces(ctx: Context, **values: Any) -> Iterator[Any]:
+        log.note(ctx, number)
+        first = total(list(values.values()))
+        for k in range(int(ctx.cursor or 0), 2 + part.count):
+            if k == 1 and ctx.attempt <= body.failures:
+                raise ConnectionError(f"attempt {ctx.attempt}")
+            yield Chunk(called(first, k), str(k + 1))
+
+    made = Node(
+        pieces,
+        name=f"n{number}",
+        inputs=reads,
+        output=f"v{number}",
+        replayable=True,
+        keep_every=1 + part.variant % 2,
+        retry=Retry(3, first=1, jitter=0.5, on=ConnectionError),
+    )
+    scene.wired.append(made)
+    scene.gives_list(made.outputs[0])
+    if scene.is_chain:
+        built._plain(scene, [made.outputs[0]], part.body)
+
+
 CALLS: Mapping[str, Callable[[Calling, Scene, Part], None]] = {
     "calls": _alone(Calling.in_turn),
     "calls at once": _alone(Calling.at_once),
     "waits midway": _alone(Calling.midway),
     "calls in items": _over,
     "hears": _hears,
+    "expects": _expects,
+    "votes": _votes,
+    "streams": _streams,
 }

@@ -10,11 +10,20 @@ from typing import Any, NamedTuple
 
 from everstep import Host
 from everstep.client.views import RunInfo, WaitInfo
-from everstep.errors import EverstepError, RunEnded, RunNotFound, StoreError, WaitClosed, WaitSettled
+from everstep.errors import (
+    EverstepError,
+    RunEnded,
+    RunNotFound,
+    StoreError,
+    VotedAlready,
+    WaitClosed,
+    WaitSettled,
+)
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import NO_LABELS
-from everstep.model.waits import SIGNAL_KIND
+from everstep.model.waits import EVENT_KIND, SIGNAL_KIND
 from everstep.stores.memory import MemoryStore
+from everstep.testing.playing import voter_of
 from everstep.testing.simulation.checks import Broken, Judge, Reader
 from everstep.testing.simulation.fleet import FleetTrial, FleetWorld, WorkerPlace, persist
 from everstep.testing.simulation.hub import SECOND
@@ -184,9 +193,13 @@ def _settle(host: Host, opened: WaitInfo, now: int) -> None:
             # All that wait for it are sent the same, as any of them may take it; so it may take another one.
             said = zlib.crc32(opened.listens_for.encode()) % 97
             host.send(opened.run_id, opened.listens_for, said, id=f"{opened.id} {now}")
+        elif opened.kind == EVENT_KIND:
+            said = zlib.crc32(opened.listens_for.encode()) % 89
+            host.publish(opened.listens_for, said, id=f"{opened.id} {now}", keep="1m" if said % 2 else None)
         else:
-            host.answer(opened.id, answer_to(opened))
-    except (WaitSettled, WaitClosed, RunEnded):
+            answer = answer_to(opened)
+            host.answer(opened.id, answer, by=voter_of(opened, answer))
+    except (WaitSettled, WaitClosed, RunEnded, VotedAlready):
         return  # the life before this one did
 
 

@@ -60,6 +60,7 @@ KINDS: Mapping[str, WaitKind] = {
     "text": WaitKind("a text", "--text", "TEXT"),
     "signal": WaitKind("a signal", is_for_people=False),
     "event": WaitKind("an event", is_for_people=False),
+    "child": WaitKind("the end of a run", is_for_people=False),
     "settle": WaitKind("word of an effect that never reported", is_for_people=False),
 }
 """Every kind of wait but those that nodes make up."""
@@ -270,6 +271,8 @@ def how_to_answer(wait: WaitInfo, store: str | None) -> tuple[str, str]:
     if wait.kind in ("signal", "event"):
         words = ["send", wait.run_id] if wait.kind == "signal" else ["publish"]
         return command_line(*words, wait.listens_for, "VALUE", store=store), ""
+    if wait.kind == "child" and wait.listens_for:
+        return command_line("show", wait.listens_for, store=store), ""
     kind, more = kind_of(wait.kind), ""
     command, other = answering(wait.kind, wait.run_id, Address.of(wait.node, wait.visit), wait.id, store)
     if other or (kind.flag and not kind.value):
@@ -290,7 +293,7 @@ def answering(kind: str, run_id: str, step: Address, wait_id: str, store: str | 
     """
     if kind == "settle":
         return command_line("settle", run_id, str(step), "--done", "JSON", store=store), "--rerun"
-    if kind in ("signal", "event"):
+    if kind in ("signal", "event", "child"):
         return command_line("waits", run_id, store=store), ""
     known = kind_of(kind)
     words = [known.flag] if known.flag and not known.value else []
@@ -323,7 +326,7 @@ def token_lines(wait: WaitInfo, store: str | None, indent: str) -> Iterator[str]
         yield f"{indent}{click.style('token', dim=True)} {wait.token}"
         if wait.link is not None:
             yield f"{indent}{click.style('link', dim=True)}  {wait.link}"
-    elif wait.kind not in ("timer", "signal", "event") and wait.status is WaitStatus.OPEN:
+    elif wait.kind not in ("timer", "signal", "event", "child") and wait.status is WaitStatus.OPEN:
         again = command_line("answer", short(wait.id), "--reissue", store=store)
         yield indent + click.style(f"token unknown here; for a new one: {again}", dim=True)
 

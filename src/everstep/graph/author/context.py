@@ -526,6 +526,15 @@ class Context:
         said = {"on_parent_cancel": on_parent_cancel, "priority": priority, "group": group, "tags": tags}
         return self._open_units("start").start(flow, inputs, key, said)
 
+    def result(self, child: Any, *, timeout: Span | None = None) -> Any:
+        """Wait until a run that a node has started has ended, and return what it wrote, by name.
+
+        `await` it in an async node. One that did not complete raises `ChildFailed`. The run halts without a
+        process meanwhile. Declare the node with `halts=True`.
+        """
+        self._check("result")
+        return self._open_units("result").result(child, timeout)
+
     def inbox(self, name: str) -> Any:
         """Take the signals of a name that were sent to the run and not taken yet: a list of their values.
 

@@ -385,6 +385,7 @@ _CONTEXT: Final = (
     Option(Of.CONTEXT, "step", "", _at_call("made a durable call", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "wait", "", _HALTS, lambda n: n.halts),
     Option(Of.CONTEXT, "sleep", "", _HALTS, lambda n: n.halts),
+    Option(Of.CONTEXT, "result", "", _HALTS, lambda n: n.halts),
     Option(Of.CONTEXT, "start", "", _at_call("started a run", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "inbox", "", _at_call("took signals", _ONE_STEP, _BEHIND)),
     Option(Of.CONTEXT, "now", "", _at_call("asked for the time", _ONE_STEP, _BEHIND)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from everstep.engine.keyframe import snapshot
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.attributes import with_attributes
+    from everstep.runtime.drive.children.cancelling import stop_children
     from everstep.runtime.drive.external_channel import Elsewhere
     from everstep.runtime.metrics.meter import FlowMeter
     from everstep.runtime.operations.acting import riding, written
@@ -55,6 +56,7 @@ else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
     seal_closed = on_demand("everstep.codec.sealing:seal_closed")
     snapshot = on_demand("everstep.engine.keyframe:snapshot")
+    stop_children = on_demand("everstep.runtime.drive.children.cancelling:stop_children")
     with_attributes = on_demand("everstep.runtime.drive.attributes:with_attributes")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
@@ -159,6 +161,8 @@ class Journal:
     """With whom the run takes turns."""
     starts: StartedRuns | None = None
     """The runs that its nodes have started in this drive, if they did."""
+    stopped: Sequence[RunRow] = ()
+    """Runs that it has started, and that were asked to stop as it was cancelled."""
     on_started: Callable[[str, Flow], None] | None = None
     """Told of them, if this process drives them too."""
 
@@ -178,6 +182,8 @@ class Journal:
         self._identity = identity
         self._durability = durability
         self.run_id = identity.run_id
+        self.started_by = identity.started_by
+        """Which node of another run started it, if one did."""
         self.key_run = identity.run_id
         """The run whose id idempotency keys are made of."""
         self._state = state
@@ -380,6 +386,9 @@ class Journal:
         """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
         if self.writes:
             self.act = await self._who_stops() or self.act
+            if self._services.store.capabilities.has_children:
+                # Before the put, so that who takes over after a crash finds the request, and does the rest.
+                self.stopped = await stop_children(self._services, self.run_id, self.act, self.persist)
         await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
 
     async def _who_stops(self) -> Act | None:

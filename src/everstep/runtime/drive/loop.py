@@ -182,6 +182,8 @@ class Drive:
         except RunCancelled as cancelled:
             await self._beside.stop()
             await self._take_in()
+            if self._journal.starts is not None:
+                await self._journal.starts.at_rest()
             if "by_node" in cancelled.details:
                 self.failure = describe_error(cancelled)
             await self._journal.call_off(self.failure)
@@ -345,6 +347,8 @@ class Drive:
                 await self._start_together(ready)
             until = self._next_atomic_retry() if self._has_inner else None
             if not self._finished and (self._beside.calls or until is not None):
+                if self._owing.trigger is not None and self._beside.calls:
+                    await self._owing.pay()
                 await self._wait(until)
             if not self._finished and not self._beside.calls and until is None:
                 return
@@ -734,7 +738,9 @@ class Drive:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
-        has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
+        # Answers that come once it winds down are for who goes on: it would wake for them without end.
+        listens = self._state.waits and self.failure is None and self.paused is None
+        has_news = listens and self._waiting.is_nudged
         is_owed = self._owing.trigger is not None and self._beside.calls
         if self._finished or self._rest.stop is not None or has_news or is_owed:
             return
@@ -742,7 +748,7 @@ class Drive:
         if until is not None:
             pause, until = self._pauses.note(until), self._services.time.here(until)
         seconds, looks, is_busy = self._late.seconds_left(), None, False
-        if self._state.waits:
+        if listens:
             due = self._waiting.next_due()
             if due is not None:
                 due = self._services.time.here(due)

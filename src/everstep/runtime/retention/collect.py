@@ -36,7 +36,7 @@ from everstep.ports.store import BelievingStore, RunFilter, RunRow, WaitFilter
 from everstep.runtime.after_run import flow_policy, retaining_store
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.operations.acting import audit_store
-from everstep.runtime.retention.erase import erase_run
+from everstep.runtime.retention.erase import erase_run, is_needed
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of
 from everstep.runtime.retention.sweep import Swept, sweep
@@ -221,6 +221,8 @@ class Collector:
         elif (self.found.dry_run or fate.action is Action.TRIM) and await has_forks(self._services, row):
             # A store that erases looks for itself.
             self._spare(row, "a fork goes on from it")
+        elif fate.action is Action.ERASE and await is_needed(self._services, row):
+            self._spare(row, "the run that started it has not ended")
         elif self._services.spool.has(row.run_id):
             self._spare(row, "checkpoints of it wait on this machine")
         else:

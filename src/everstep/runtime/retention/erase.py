@@ -54,6 +54,7 @@ async def erase(
     while True:
         row = await runs.row(check_run_id(run_id))
         check_erasable(services, row)
+        await check_not_needed(services, row)
         if dry_run:
             names = await _names(services, row)
             return Erased(run_id=run_id, checkpoints=row.checkpoints - row.first + 1, artifacts=len(names))
@@ -66,6 +67,7 @@ async def erase_at(services: Services, row: RunRow, act: Act | None) -> Erased |
     """Remove a run that has ended and still is as it was looked at; none if it has gone on since."""
     store, run_id = retaining_store(services), row.run_id
     check_erasable(services, row)
+    await check_not_needed(services, row)
     names, audit = await _names(services, row), riding(act, run_id)
     verdict = await erase_run(services, store, row, with_act(ASKED, act), None, audit)
     written(audit, is_done=verdict is Erasure.ERASED)
@@ -114,6 +116,25 @@ def check_erasable(services: Services, row: RunRow) -> None:
         raise BadRequest(
             f"checkpoints of run {row.run_id!r} wait on this machine.",
             fix="Write them to the store first: everstep drain",
+        )
+
+
+async def is_needed(services: Services, row: RunRow) -> bool:
+    """True if the run whose node started this one has not ended: it may still ask what became of it."""
+    if row.started_by is None:
+        return False
+    starter = await services.store.run(row.started_by.run)
+    return starter is not None and not starter.status.is_final
+
+
+async def check_not_needed(services: Services, row: RunRow) -> None:
+    """Raise if a run is to be removed whose starter has not ended."""
+    if row.started_by is not None and await is_needed(services, row):
+        starter = row.started_by.run
+        raise CheckpointPinned(
+            f"run {row.run_id!r} cannot be removed: run {starter!r}, which has started it, has not ended.",
+            fix=f"Wait for that, or cancel it: everstep cancel {starter}",
+            run_id=row.run_id,
         )
 
 

@@ -201,7 +201,8 @@ async def migrated(
     key_run = await runs.key_run(row, folded.state)
     state, cast = await _carry_over(services, folded, names, key_run, is_dry=False)
     plan = flow.plan
-    identity = Identity(row.run_id, row.flow_id, flow.version, plan.hash, plan.blueprint, row.parent_run_id)
+    about = row.run_id, row.flow_id, flow.version, plan.hash, plan.blueprint, row.parent_run_id
+    identity = Identity(*about, started_by=row.started_by)
     journal = Journal(services, identity, flow.durability, state, folded.space)
     journal.head, journal.lease, journal.key_run = folded.head, lease, key_run
     journal.is_halted, journal.act, journal.noted = row.status is Status.HALTED, act, folded.note

@@ -39,6 +39,7 @@ from everstep.model.waits import (
     WaitChange,
     WaitRow,
     WaitStatus,
+    child_in,
     signal_in,
 )
 from everstep.on_demand import on_demand
@@ -153,6 +154,11 @@ class Answers:
                 fix="Send it with host.send, or: everstep send"
                 if row.kind == SIGNAL_KIND
                 else "Publish it with host.publish, or: everstep publish",
+            )
+        if child_in(row.topic) is not None:
+            raise BadRequest(
+                f"{row.path!r} waits for the end of run {child_in(row.topic)!r}, which is not answered.",
+                fix=f"Look at that run, or cancel it: everstep cancel {child_in(row.topic)}",
             )
         if answer is UNSAID:
             if row.kind != "timer":
@@ -415,9 +421,9 @@ def _counts(codecs: Codecs, row: WaitRow) -> bool:
 
 
 def message_name(row: WaitRow) -> str:
-    """Return the name of the signal or event that a wait is for."""
+    """Return the name of the signal or event that a wait is for, or the run whose end it is for."""
     wanted = Wanted.of(row.topic)
-    return wanted.name if wanted is not None else signal_in(row.topic) or ""
+    return wanted.name if wanted is not None else signal_in(row.topic) or child_in(row.topic) or ""
 
 
 def _is_over(row: WaitRow) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -25,6 +26,7 @@ from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.records import TRACE, WAIT, visit_path
 from everstep.model.waits import (
+    CHILD_KIND,
     EVENT_KIND,
     LISTENING,
     SETTLE,
@@ -32,6 +34,7 @@ from everstep.model.waits import (
     SettledBy,
     WaitOpened,
     WaitRow,
+    child_in,
     topic_of_signal,
 )
 from everstep.on_demand import on_demand
@@ -51,12 +54,17 @@ from everstep.runtime.waits.settled import answer_type_of, output_of, settlement
 from everstep.runtime.waits.tokens import hash_of
 
 if TYPE_CHECKING:
+    from everstep.runtime.drive.children.results import came_to, failure_of, look, topic_of
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.waits.notices.told import tell_of_budget, tells_of_wait
     from everstep.runtime.waits.voting import starters_of, votes_of, with_voting
 else:
     tell_of_budget = on_demand("everstep.runtime.waits.notices.told:tell_of_budget")
     tells_of_wait = on_demand("everstep.runtime.waits.notices.told:tells_of_wait")
+    came_to = on_demand("everstep.runtime.drive.children.results:came_to")
+    failure_of = on_demand("everstep.runtime.drive.children.results:failure_of")
+    look = on_demand("everstep.runtime.drive.children.results:look")
+    topic_of = on_demand("everstep.runtime.drive.children.results:topic_of")
     starters_of = on_demand("everstep.runtime.waits.voting:starters_of")
     votes_of = on_demand("everstep.runtime.waits.voting:votes_of")
     with_voting = on_demand("everstep.runtime.waits.voting:with_voting")
@@ -93,12 +101,14 @@ class DriveWaits:
         """Rows that are still to be written."""
         self.tokens: dict[str, str] = {}
         """Tokens that this drive has made, by wait."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._looked: float | None = None
         self._starters: tuple[str, ...] = ()
         """Who started the run or forked it, once a wait asks for that."""
         self._taken: set[str] = set()
         """Waits whose answers were taken in."""
+        self._ended: dict[str, dict[str, Any]] = {}
+        """By wait, what a run came to whose end was waited for."""
         self._journal = run.journal
         waiting = (scope.waiting[i].wait for scope, i in run.state.waits.values())
         if any(wait is not None and wait.kind in LISTENING for wait in waiting):
@@ -164,7 +174,10 @@ class DriveWaits:
             name, _, occurrence = opened.unit.rpartition("@")
             path, visit = f"{visit_path(path, visit)}/{name}", int(occurrence)
         token = None
-        if wait.kind not in ("timer", SETTLE, *LISTENING):
+        topic = self._topic(wait) if wait.kind in LISTENING else None
+        if wait.kind == CHILD_KIND:
+            topic = topic_of(wait)
+        if topic is None and wait.kind not in ("timer", SETTLE):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
         details = details_of(asking, wait, is_inside=bool(opened.unit))
         if wait.is_voted:
@@ -173,7 +186,6 @@ class DriveWaits:
             noted = {TRACE: {"drive": self._journal.trace.traceparent}}
             details = msgspec.json.encode(msgspec.json.decode(details) | noted)
         ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
-        topic = self._topic(wait) if wait.kind in LISTENING else None
         if wait.remind is not None or wait.escalate:
             self._journal.tells += tuple(tells_of_wait(self._services, wait, opened.wait_id, now))
         if guard.startswith(BUDGET):
@@ -231,9 +243,17 @@ class DriveWaits:
         """Tell schedulers and notifiers of waits that are durable; `finish` waits for them."""
         for row in rows:
             if row.notifies or row.scheduler:
-                task = asyncio.ensure_future(announce(self._services, row, self.tokens.get(row.wait_id)))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._begin(announce(self._services, row, self.tokens.get(row.wait_id)))
+            if row.kind == CHILD_KIND:
+                self._begin(look(self._services, row, self._nudged))
+
+    def _begin(self, telling: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(telling)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _nudged(self, run_id: str) -> None:
+        self.nudge()
 
     async def finish(self) -> None:
         """Wait until everybody was told."""
@@ -287,6 +307,10 @@ class DriveWaits:
         now = self._services.clock.now()
         rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
         self._taken.update(row.wait_id for row in rows)
+        for row in rows:
+            if row.kind == CHILD_KIND and child_in(row.topic) is not None and row.answer is not None:
+                said = msgspec.json.decode(open_settled(self._services.codecs, row, now).answer or b"{}")
+                self._ended[row.wait_id] = await self._journal.persist(partial(came_to, self._services, said))
         if self._services.meter is not None:
             for row in rows:
                 self._measure(self._services.meter, row, now + self._services.time.ahead)
@@ -326,9 +350,13 @@ class DriveWaits:
                     call.message = message.id if row.kind == SIGNAL_KIND else ""
                     call.act = message.act
                 settled = settlement_of(row, now + self._services.time.ahead, message)
+                if row.wait_id in self._ended:
+                    settled["answer"] = self._ended.pop(row.wait_id)
                 asked = self._space.peek("request", f"{WAIT}{row.wait_id}/")
                 if step.wait is not None and step.wait.unit:
                     call.settled, call.late = settled, too_late(settled, asked, step.path)
+                    if row.kind == CHILD_KIND and "outputs" not in (settled["answer"] or {}):
+                        call.late = call.late or failure_of(settled, step.path)
                 else:
                     call.returned = output_of(settled, asked, step.path, answer_type_of(node))
         except EverstepError as error:

@@ -46,6 +46,7 @@ from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
     from everstep.graph.check.started_flows import all_started
+    from everstep.runtime.drive.children.results import sweep as sweep_children
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
@@ -57,6 +58,7 @@ else:
     send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
     set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
+    sweep_children = on_demand("everstep.runtime.drive.children.results:sweep")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
@@ -116,6 +118,9 @@ class _Driving:
 
 class Worker:
     """Claims the runs of some flows whenever they are due, and drives them."""
+
+    _has_swept_news = False
+    """True if a sweep has settled waits since runs were claimed."""
 
     def __init__(
         self,
@@ -177,6 +182,8 @@ class Worker:
         """How often in a row the store did not say what is due."""
         self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
         self._takeover = Takeover(services, runs.keeper)
+        self._swept: dict[str, str | None] = {}
+        """By flow, after which wait for the end of a run the next look begins."""
         self._left_orphans: set[str] = set()
         """Dead owners whose runs are left until there is room, or one that may have killed them has ended."""
         self._has_lost_neighbour = False
@@ -268,6 +275,9 @@ class Worker:
                     if self._suspects.end_rests():
                         continue
                     await sweeping
+                    if self._has_swept_news:
+                        self._has_swept_news = False
+                        continue
                     break
                 await self._rest()
             await self._presence.tell()
@@ -621,10 +631,22 @@ class Worker:
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
+            for flow in self._flows.values():
+                if flow.starts:
+                    await self._sweep_children(flow.name)
             if services.notifiers.aliases and services.store.capabilities.has_notices:
                 await send_due(services)
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
+
+    async def _sweep_children(self, flow: str) -> None:
+        """Settle waits for runs that have ended, and whose owners died before they could tell."""
+        nudge = self._runs.resting.nudge
+        after, settled = await sweep_children(self._services, flow, self._swept.get(flow), nudge)
+        self._swept[flow] = after
+        if settled:
+            self._has_swept_news = True
+            self._ended.set()
 
     async def _meet(self) -> None:
         try:

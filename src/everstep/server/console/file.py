@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -27,6 +28,9 @@ _PAGE = 1000
 """How many checkpoints are listed at once, and in all."""
 PLAIN = "!'()*"
 """What a browser's script leaves as it is in a path, too."""
+_FIRST = re.compile(r"@1(?=[/#]|$)")
+"""What the views leave out of an address."""
+_LARGEST_IMAGE = 400_000
 _ROOM = 20_000
 """Bytes kept for the page around the answers."""
 
@@ -85,17 +89,64 @@ class _Answers:
     def __init__(self, app: Application) -> None:
         self._app = app
         self.kept: dict[str, Any] = {}
+        self.values: list[Any] = []
+        """Values as they are shown, each once: most stay as they are from one checkpoint to the next."""
+        self._known: dict[str, int] = {}
+        self.images: dict[str, str] = {}
+        """Images that values are, as addresses that hold all of them, by their digests."""
         self.size = 0
 
     async def add(self, *paths: str, room: int | None = None) -> bool:
         """Keep the answers to some paths, all or none: none if they have no room."""
-        found = {path: body for path in paths if (body := await _asked(self._app, path)) is not None}
-        size = sum(len(path) + len(body) + 8 for path, body in found.items())
+        found = {path: json.loads(body) for path in paths if (body := await _asked(self._app, path))}
+        new: dict[str, int] = {}
+        images: dict[str, str] = {}
+        size = 0
+        for path, told in found.items():
+            images |= await self._drawn(told)
+            if path.partition("?")[0].endswith("/values"):
+                told["values"] = {name: self._place(cut, new) for name, cut in told["values"].items()}
+            size += len(path) + len(_json(told)) + 8
+        size += sum(len(text) + 1 for text in new)
+        size += sum(
+            len(digest) + len(text) + 6 for digest, text in images.items() if digest not in self.images
+        )
         if room is not None and self.size + size > room:
             return False
         self.size += size
-        self.kept.update((path, json.loads(body)) for path, body in found.items())
+        self.kept |= found
+        self._known |= new
+        self.images |= images
+        self.values += map(json.loads, new)
         return True
+
+    async def look(self, path: str) -> Any:
+        """Return an answer without keeping it; none if it is an error."""
+        body = await _asked(self._app, path)
+        return None if body is None else json.loads(body)
+
+    async def _drawn(self, told: dict[str, Any]) -> dict[str, str]:
+        """Return the images among values that are told of, and say in each value which of them it is."""
+        at = told.get("checkpoint", told.get("sequence"))
+        sides = [told.get(side) for side in ("values", "inputs", "outputs", "before")]
+        found: dict[str, str] = {}
+        for name, cut in [pair for side in sides if isinstance(side, dict) for pair in side.items()]:
+            for one in _images_in(cut):
+                of = {"at": at, "name": cut.get("name") or name, "version": cut.get("version")}
+                of |= {"pointer": one.get("pointer") or None}
+                asked = urlencode({key: word for key, word in of.items() if word is not None})
+                body = await _asked(
+                    self._app, f"/runs/{quote(told['run_id'], safe=PLAIN)}/values/raw?{asked}"
+                )
+                if body is not None and len(body) <= _LARGEST_IMAGE:
+                    one["image"] = digest = sha256(body).hexdigest()[:16]
+                    found[digest] = f"data:{one['mime']};base64,{base64.b64encode(body).decode()}"
+        return found
+
+    def _place(self, cut: Any, new: dict[str, int]) -> int:
+        text = _json(cut)
+        known = self._known.get(text)
+        return new.setdefault(text, len(self._known) + len(new)) if known is None else known
 
 
 async def _filled(answers: _Answers, run_id: str, host: AsyncHost, left_out: int) -> RunFile:
@@ -109,8 +160,11 @@ async def _filled(answers: _Answers, run_id: str, host: AsyncHost, left_out: int
     await answers.add(f"{run}/steps?after=0&limit=200", room=room)
     if run not in answers.kept:
         raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
-    addresses = await _addresses(answers, run)
-    steps = await _added(answers, ((f"{run}/steps/{quote(one, safe=PLAIN)}",) for one in addresses), room)
+    visits: list[tuple[str, ...]] = [
+        (f"{run}/steps/{quote(one, safe=PLAIN)}",) for one in _addresses(answers, run)
+    ]
+    visits += [paths for item in _items(answers, run) for paths in await _within(answers, run_id, item)]
+    steps = await _added(answers, visits, room)
     last = answers.kept[run]["checkpoints"]
     moments = list(range(last, 0, -1))[:_PAGE]
     seen = await _added(
@@ -125,13 +179,15 @@ async def _filled(answers: _Answers, run_id: str, host: AsyncHost, left_out: int
         ),
         room,
     )
-    cut = {"steps": len(addresses) - steps, "checkpoints": last - seen}
+    cut = {"steps": len(visits) - steps, "checkpoints": last - seen}
     snapshot = {
         "run_id": run_id,
         "made_at": host.clock.now().isoformat(),
         "left_out": left_out,
         "cut": cut,
         "answers": answers.kept,
+        "values": answers.values,
+        "images": answers.images,
     }
     text = _page(run_id, script, style, snapshot)
     told = ExportedPage(
@@ -146,16 +202,49 @@ async def _filled(answers: _Answers, run_id: str, host: AsyncHost, left_out: int
     return RunFile(text, told)
 
 
-async def _addresses(answers: _Answers, run: str) -> list[str]:
+def _addresses(answers: _Answers, run: str) -> list[str]:
     """Return the steps that a person may look at: those that failed first, then the newest."""
     listed = answers.kept.get(f"{run}/steps?after=0&limit=200", {"steps": []})["steps"]
     nodes = answers.kept.get(f"{run}/nodes?newest=1000", {"nodes": []})["nodes"]
-    found = {one["address"]: one["status"] == "failed" for one in reversed(listed) if one["address"]}
+    found = {_shown(one["address"]): one["status"] == "failed" for one in reversed(listed) if one["address"]}
     for node in nodes:
         newest = f"{node['node']}@{node['visits']}" if node["visits"] > 1 else node["node"]
         found.setdefault(newest, node["status"] == "failed")
         found.setdefault(node["node"], False)
     return sorted(found, key=lambda address: not found[address])
+
+
+def _images_in(cut: Any) -> Iterator[dict[str, Any]]:
+    """Yield what is an image in a value as it is shown."""
+    if not isinstance(cut, dict):
+        return
+    if (cut.get("mime") or "").startswith("image/"):
+        yield cut
+    for kid in cut.get("children") or ():
+        yield from _images_in(kid["cut"])
+
+
+def _shown(address: str) -> str:
+    return _FIRST.sub("", address)
+
+
+def _items(answers: _Answers, run: str) -> list[str]:
+    """Return the items that the strips of maps lead to: those that failed first, then the slowest."""
+    lanes = answers.kept.get(f"{run}/timeline?most=240", {"lanes": []})["lanes"]
+    return [bucket["first_item"] for lane in lanes for bucket in lane["buckets"]]
+
+
+async def _within(answers: _Answers, run_id: str, item: str) -> list[tuple[str, ...]]:
+    """Return what is asked for an item: of itself, what ran for it, and of each of that."""
+    run, visit = f"/runs/{quote(run_id, safe=PLAIN)}", f"/steps/{quote(_shown(item), safe=PLAIN)}"
+    it = await answers.look(run + visit)
+    if it is None:
+        return []
+    place = f"{run_id}/{it['address']}"
+    inside = f"/runs/{quote(place, safe=PLAIN)}/steps?limit=100"
+    told = await answers.look(inside) or {"steps": []}
+    steps = dict.fromkeys(_shown(one["address"]) for one in told["steps"] if one["address"])
+    return [(run + visit, inside, *(f"{run}/steps/{quote(one, safe=PLAIN)}" for one in steps))]
 
 
 async def _added(answers: _Answers, groups: Iterable[tuple[str, ...]], room: int) -> int:
@@ -170,7 +259,7 @@ async def _added(answers: _Answers, groups: Iterable[tuple[str, ...]], room: int
 
 def _page(run_id: str, script: str, style: str, snapshot: dict[str, Any]) -> str:
     """Return the file. Its script and style are allowed by their hashes, and nothing else is."""
-    data = json.dumps(snapshot, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    data = _json(snapshot)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -184,6 +273,10 @@ def _page(run_id: str, script: str, style: str, snapshot: dict[str, Any]) -> str
         f'<body>\n<div id="app"></div>\n<script type="application/json" id="snapshot">{data}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def _json(told: Any) -> str:
+    return json.dumps(told, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _hash(text: str) -> str:

@@ -34,6 +34,10 @@ class SideTables:
             self._are_there = True
         return self._are_there
 
+    def forget(self) -> None:
+        """Ask the file again: they may have been made in a transaction that was rolled back."""
+        self._are_there = False
+
     def need(self) -> None:
         """Make them unless they are there; the caller has begun a transaction."""
         if not self.are_there():

@@ -850,7 +850,12 @@ class SqliteStore:
             return rows(self._db, self._sql[query], bindings)
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
-        return transact(self._db, work)
+        try:
+            return transact(self._db, work)
+        except BaseException:
+            if "_side" in vars(self):
+                self._side.forget()
+            raise
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         with self._lock, plainly(self.path):

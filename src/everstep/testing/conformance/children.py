@@ -13,6 +13,7 @@ from everstep.model.commits import OnParentCancel, StartedBy, Tag
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord
 from everstep.model.removal import Erasure
+from everstep.model.waits import CHILD_KIND, WaitStatus, topic_of_child
 from everstep.ports.labels import Search, SearchingStore
 from everstep.ports.restoring import Restored, RestoringStore
 from everstep.ports.retention import RetainingStore
@@ -139,6 +140,27 @@ class Children(Suite):
         assert client.listing(started_by="parent") == ["child"]
         assert client.listing(started_by="child") == []
         assert client.listing(parent_run_id="child") == ["fork"]
+
+    def test_a_wait_for_the_end_of_one_is_found_and_settled_once(self, having: Client) -> None:
+        client = having
+        chains = {name: client.admit(name) for name in ("parent", "other")}
+        for name, chain in chains.items():
+            topic = topic_of_child(f"child-of-{name}")
+            client.halt(
+                chain, chain.wait(f"end-{name}", kind=CHILD_KIND, topic=topic), chain.wait(f"ok-{name}")
+            )
+        assert client.wait("end-parent").topic == topic_of_child("child-of-parent")
+        wanted = {"flow_id": "flow", "kind": CHILD_KIND, "status": WaitStatus.OPEN}
+        assert client.waits(**wanted) == ["end-parent", "end-other"]
+        assert client.waits(**wanted, limit=1) == ["end-parent"]
+        assert client.waits(**wanted, after="end-parent") == ["end-other"]
+        assert client.claim_due() == []
+        assert client.settle("end-parent", b'{"status":"completed"}')
+        assert not client.settle("end-parent", b'{"status":"failed"}')
+        assert client.wait("end-parent").answer == b'{"status":"completed"}'
+        assert client.waits(**wanted) == ["end-other"]
+        [(row, _)] = client.claim_due()
+        assert (row.run_id, client.fire("parent")) == ("parent", ["end-parent"])
 
     def test_they_can_be_stopped_marked_tagged_and_pinned_and_keep_it(self, having: Client) -> None:
         client, store = having, having.store

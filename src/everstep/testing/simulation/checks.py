@@ -90,6 +90,11 @@ INVARIANTS: Mapping[str, str] = {
 }
 
 
+def _is_over(step: StepRecord) -> bool:
+    """True of a step that ends its visit; a wait also ends with what it cannot take."""
+    return step.status in _DONE or step.status is Status.FAILED
+
+
 class Kept:
     """What the store has of one run when all is over."""
 
@@ -390,9 +395,7 @@ class Judge:
             yield Broken("signals", f"signal {signal_id!r} was sent to run {run_id!r}, and is gone.")
         if len(set(there)) != len(there) or [s.number for s in kept.signals] != [*range(1, len(there) + 1)]:
             yield Broken("signals", f"the signals of run {run_id!r} are numbered with gaps, or twice.")
-        taking = [
-            step for _, step in kept.steps if step.path == INBOX or (step.wait and step.status in _DONE)
-        ]
+        taking = [step for _, step in kept.steps if step.path == INBOX or (step.wait and _is_over(step))]
         taken = [signal for signal in kept.signals if signal.taken_at is not None]
         if taken and not taking:
             yield Broken("signals", f"run {run_id!r} has taken signals, and no step of it has.")

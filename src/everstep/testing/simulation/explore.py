@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from everstep.errors import StateCorrupted
+from everstep.errors import EverstepError, StateCorrupted
 from everstep.testing.simulation.checks import Broken, Reader
 from everstep.testing.simulation.faults import RENEWALS, Chosen, Decider, Drawn, Fault, Nothing, Taken
 from everstep.testing.simulation.trial import End, Trial
@@ -19,6 +19,8 @@ from everstep.testing.simulation.world import NeverEnds, World
 
 SWEEP = 400_000
 """So many objects are freed together: each world leaves circles that only the garbage collector frees."""
+REPEATS = 9
+"""So many uninterrupted worlds are compared to find what is not always the same."""
 _DEATHS = (Fault.CRASH, Fault.POWER_CUT)
 
 
@@ -34,10 +36,12 @@ class Tried(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """What runs came to, by run and name, and which node wrote what, in the order in which it did."""
+    """What runs came to, by run and name, and what nodes did, in the order in which they did it."""
 
     values: dict[tuple[str, str], str]
-    writers: list[tuple[tuple[str, str], str]]
+    """Those of gates by path and visit: what they chose."""
+    writers: list[tuple[tuple[str, str], str, str]]
+    """What was written or chosen, by which node, and the word for it."""
 
 
 class Explorer:
@@ -55,6 +59,8 @@ class Explorer:
         self._whole: dict[str, End] = {}
         self._deaths: list[tuple[str, Fault]] | None = None
         self._dice = random.getstate()
+        self.misuse: EverstepError | None = None
+        """What the caller has to do otherwise, if that is what is wrong with the uninterrupted world."""
         self.whole = self._uninterrupted()
 
     def close(self) -> None:
@@ -67,7 +73,9 @@ class Explorer:
         world.ledger.keeps_points = True
         broken = self._run(world)
         self.points = world.ledger.points
-        if not broken:
+        if broken:
+            self.misuse = world.misuse
+        else:
             self._whole = self._trial.ends(world, self._reader)
         return _tried(self._seed, world, broken)
 
@@ -156,37 +164,44 @@ class Explorer:
             return [Broken("store", error.message)]
 
     def undetermined(self) -> str:
-        """Return which node gives another value in each of two uninterrupted worlds; empty if none does.
+        """Return which node gives or chooses something else in two uninterrupted worlds; empty if none does.
 
         The worlds have different seeds, so nodes roll other dice in each, as another life of a process does.
         """
-        first, second = self._values_of(self._seed), self._values_of(self._seed + 1)
-        for place, path in second.writers:
-            before, after = first.values.get(place), second.values.get(place)
-            if before is not None and before != after:
-                return (
-                    f"node {path!r} gave {before[:200]} in one of them, and {str(after)[:200]} in the other"
-                )
+        first = self._values_of(self._seed)
+        for number in range(1, REPEATS):  # where a gate has two ways, two worlds often go the same
+            second = self._values_of(self._seed + number)
+            for place, path, verb in second.writers:
+                before, after = first.values.get(place), second.values.get(place)
+                if before is not None and before != after:
+                    return (
+                        f"node {path!r} {verb} {before[:200]} in one of them, "
+                        f"and {str(after)[:200]} in the other"
+                    )
         return ""
 
     def _values_of(self, seed: int) -> _Values:
         world = self._trial.world(seed, Nothing())
+        found: dict[tuple[str, str], str] = {}
+        writers = []
         try:
             world.run()
-            ends = self._trial.ends(world, self._reader)
-            writers = [
-                ((run_id, step.whole_name(written.name)), step.path)
-                for run_id, kept in self._reader.kept(world).items()
-                for _, step in kept.steps
-                for written in step.writes
-            ]
+            for run_id, end in self._trial.ends(world, self._reader).items():
+                found |= {(run_id, name): shown for name, shown in end.values().items()}
+            for run_id, kept in self._reader.kept(world).items():
+                for _, step in kept.steps:
+                    if step.decision is not None:
+                        place = run_id, f"{step.path} {step.visit}"
+                        found[place] = ", ".join(map(repr, step.decision)) or "nothing"
+                        writers.append((place, step.path, "chose"))
+                    writers += [
+                        ((run_id, step.whole_name(written.name)), step.path, "gave")
+                        for written in step.writes
+                    ]
         except (NeverEnds, StateCorrupted):
             return _Values({}, [])
         finally:
             world.close()
-        found = {
-            (run_id, name): shown for run_id, end in ends.items() for name, shown in end.values().items()
-        }
         return _Values(found, writers)
 
     def shrink(self, tried: Tried) -> Tried:

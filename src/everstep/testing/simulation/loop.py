@@ -12,9 +12,10 @@ from concurrent.futures import Executor
 from heapq import heappop, heappush
 from math import ceil
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, NoReturn, Protocol, Self, TypeVar, cast
 from weakref import WeakSet, ref
 
+from everstep.errors import BadRequest
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread, current_thread
 
 T = TypeVar("T")
@@ -158,6 +159,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Future[T]:
         pool = executor or self._process.default_executor()
         return asyncio.wrap_future(pool.submit(func, *args), loop=self)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise BadRequest(
+            "a simulated process opens no sockets, and starts no programs.",
+            fix="Give the node a double: doubles={'its name': ...}.",
+        )
+
+    create_connection = create_datagram_endpoint = create_server = create_unix_connection = _refuse
+    getaddrinfo = sock_connect = subprocess_exec = subprocess_shell = _refuse
 
     def is_running(self) -> bool:
         return self._thread is not None

@@ -184,7 +184,7 @@ def _visiting(double: VisitDouble) -> Callable[..., Any]:
             return double.at(call.path, call.visit)
         except BadRequest as error:
             if thread is not None and isinstance(thread.owner, SimProcess):
-                thread.owner.troubles.append(str(error))  # the run may tolerate it; the simulation does not
+                thread.owner.was_misused(error)  # the run may tolerate it; the simulation does not
             raise
 
     return visit
@@ -305,7 +305,7 @@ class _Scene:
                 f"{said}, and a simulation makes none for real.",
                 fix=f"Say what stands in for it: doubles={{{unit.name!r}: lambda *given: ...}}.",
             )
-            self._process.troubles.append(str(error))
+            self._process.was_misused(error)
             raise error
         fn = unit.fn if double is None or double is ITSELF else double
         if not callable(fn):

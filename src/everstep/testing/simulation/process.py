@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from everstep.errors import EverstepError
 from everstep.model.leases import Process
 from everstep.ports.system import Clock, Ids, Processes
 from everstep.runtime.system import SystemClock
@@ -133,6 +134,7 @@ class Surroundings(Table, Protocol):
     hub: Hub
     seed: int
     ledger: Ledger
+    misuse: EverstepError | None
 
     def reach(self, process: SimProcess, point: str, possible: tuple[Fault, ...]) -> Fault | None:
         """Come to a point. What concerns the process or the store happens there; the rest is returned."""
@@ -235,6 +237,11 @@ class SimProcess:
     def failed(self, thread: str, error: BaseException) -> None:
         """Take note of an error that ended a thread."""
         self.troubles.append(f"{thread} of {self.tag} ended with {type(error).__name__}: {error}")
+
+    def was_misused(self, error: EverstepError) -> None:
+        """Take note of an error that says what the caller of the simulation has to do otherwise."""
+        self.troubles.append(str(error))
+        self.world.misuse = error
 
     def heard_of(self, context: dict[str, Any]) -> None:
         """Take note of an error that no task of an event loop handles."""

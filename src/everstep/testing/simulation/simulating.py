@@ -101,6 +101,8 @@ def simulate(
     explorer = Explorer(trial, seed=seed, kinds=kinds)
     try:
         with without_collector():
+            if explorer.misuse is not None:
+                raise explorer.misuse.with_traceback(None)
             check(explorer, explorer.whole)
             _check_end(explorer, ends)
             try:
@@ -124,7 +126,7 @@ def _decisions(only: Iterable[str]) -> list[Taken]:
 def _check_end(explorer: Explorer, ends: str) -> None:
     for run_id, end in explorer.ends.items():
         if end.status.value != ends:
-            why = f": {end.error}" if end.error else ""
+            why = f": {end.error.rstrip('.')}." if end.error else "."
             raise BadRequest(
                 f"with nothing going wrong, run {run_id!r} is {end.status.value}{why}",
                 fix=f'Correct the flow or its doubles, or say ends="{end.status.value}" if it is meant to.',

@@ -91,6 +91,7 @@ WRITES = (
         "recode_signals",
         "erase",
         "restore",
+        "fence",
         "forget",
         "pin",
         "note",

@@ -25,13 +25,15 @@ from everstep.model.address import plain_of
 from everstep.model.enums import Status
 from everstep.model.records import RESULT
 from everstep.ports.durability import Notice
-from everstep.testing.playing import voter_of
+from everstep.testing.playing import say
 from everstep.testing.simulation.checks import Broken, Judge, Kept, Reader, Told
 from everstep.testing.simulation.faults import Decider
 from everstep.testing.simulation.played import Doubles, played
 from everstep.testing.simulation.world import Here, MakeStore, World
 
 RUN = "A17"
+MISUSE = 2
+"""The exit code of errors that say what the caller has to do otherwise."""
 _CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|drift_ms=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which differ from life to life."""
 _ENDED = (Status.COMPLETED, Status.CANCELLED, Status.FAILED)
@@ -72,7 +74,7 @@ def _end_of(kept: Kept) -> End:
     folded = kept.folded
     if folded is None:
         return End(kept.row.status, steps, {}, dict)
-    error = folded.error.message if folded.error is not None else ""
+    error = (folded.error.message or folded.error.type) if folded.error is not None else ""
     return End(kept.row.status, steps, folded.digests(), lambda: _values(kept), error)
 
 
@@ -186,6 +188,10 @@ class FlowTrial:
             except (StoreUnavailable, LeaseLost, LeaseConflict, RunAbandoned) as error:
                 here.world.ledger.tell(f"{here.process.tag} hears: {error}")
                 here.sleep(10)
+            except EverstepError as error:
+                if error.exit_code == MISUSE:
+                    here.world.misuse = error
+                raise
             else:
                 return
 
@@ -193,8 +199,9 @@ class FlowTrial:
         with here.host(**self._options) as host:
             result = self._begin(here, host)
             in_vain = 0
+            told: set[str] = set()
             while result.status is Status.HALTED and in_vain < 3:  # what waits for nothing is left so
-                in_vain = 0 if self._answer(here, host) else in_vain + 1
+                in_vain = 0 if self._answer(here, host, told) else in_vain + 1
                 result = host.resume(RUN, self.flow)
             while result.spooled and here.process.machine.spooled:
                 here.sleep(10)
@@ -215,17 +222,28 @@ class FlowTrial:
                     return host.resume(RUN, self.flow)
         return host.run(self.flow, self._inputs, run_id=RUN, channel=self._channel)
 
-    def _answer(self, here: Here, host: Host) -> bool:
-        """Answer what is asked, or let the next due time come; false if nothing is waited for."""
+    def _answer(self, here: Here, host: Host, told: set[str]) -> bool:
+        """Answer what is asked, or let the next due time come; false if nothing is waited for.
+
+        `told` are waits that were sent a signal or an event, which is not always what they wait for.
+        """
         waits = host.waits(RUN, limit=1000)
         for wait in waits:
-            answer = self._answer_to(wait)
+            answer = None if wait.id in told else self._answer_to(wait)
             if answer is not None:
                 here.sleep(5)
                 with suppress(WaitSettled):  # the clock was first, or a process that died had answered it
-                    host.answer(wait.id, answer, by=voter_of(wait, answer))
+                    say(host, wait, answer)
+                if wait.listens_for:
+                    told.add(wait.id)
                 return True
         due = [wait.due_at for wait in waits if wait.due_at is not None]
+        if not due and waits and waits[0].id in told:
+            raise BadRequest(
+                f"node {waits[0].node!r} waits for the {waits[0].kind} {waits[0].listens_for!r}, "
+                "and what was given is not for it.",
+                fix=f"Give what its match= asks for: answers={{{waits[0].node!r}: ...}}.",
+            )
         if not due and waits:
             raise BadRequest(
                 f"node {waits[0].node!r} waits for an answer, and the simulation has none.",

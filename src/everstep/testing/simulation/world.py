@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
+from everstep.errors import EverstepError
 from everstep.testing.simulation.faults import Decider, Fault, Nothing, Taken
 from everstep.testing.simulation.hosts import async_host_of, host_of
 from everstep.testing.simulation.hub import SECOND, Dead, Hub, SimThread
@@ -102,6 +103,8 @@ class World:
         self._lives: dict[str, int] = {}
         self._turns = 0
         self.troubles: list[str] = []
+        self.misuse: EverstepError | None = None
+        """What the caller has to do otherwise, if that is what went wrong."""
         self.snapshots: dict[str, Snapshot] = {}
         """The world at its points, if those are kept."""
         self._rolled: Any = None

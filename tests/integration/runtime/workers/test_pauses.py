@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Context, Flow, Host, Retry, Status, node, wait
+from everstep import Context, Flow, Host, Retry, Status, chain, node, parallel, wait
 from everstep.errors import BadRequest, RunEnded, RunPaused
 from everstep.inbox import append
 from everstep.results import RunResult
@@ -86,6 +86,38 @@ def test_a_pause_counts_as_no_takeover_and_uses_up_no_attempt(host: Host, drive:
 
 def _has_more(watched: Watched, than: int) -> bool:
     return len(watched.began) > than
+
+
+def test_a_pause_of_a_run_that_waits_holds_up_nothing_that_is_under_way(host: Host, drive: Drive) -> None:
+    """The loop of its drive went round and round, so that what was under way on it never ended."""
+    watched, turns = Watched(), []
+
+    @node(output="made", effects="effectful", idempotency_key="auto")
+    async def make(x: int, ctx: Context) -> int:
+        watched.begin(ctx.run_id, "make")
+        while not watched.gate.is_set():
+            turns.append(x)
+            await asyncio.sleep(0.002)
+        return x + 1
+
+    @node(output="end")
+    def end(made: int, ask: str, ctx: Context) -> str:
+        watched.begin(ctx.run_id, "end")
+        return f"{made} {ask}"
+
+    flow = Flow("f", [chain(parallel(make, wait.question("ask", kind="text")), end)])
+    driving = drive(flow, {"x": 1})
+    wait_for(lambda: bool(turns) and len(host.waits("run")) == 1)
+    host.fleet.pause("run")
+    heard = len(turns) + 3  # the drive has its turns between those of the node
+    wait_for(lambda: len(turns) > heard)
+    host.answer(host.waits("run")[0].id, "now")
+    watched.gate.set()
+    assert driving.result(20).is_paused
+    assert watched.steps() == ["make"]
+    host.fleet.unpause("run")
+    assert host.resume("run", flow)["end"] == "2 now"
+    assert watched.steps() == ["make", "end"]
 
 
 def test_items_of_a_map_under_way_are_recorded_and_no_others_begin(host: Host, drive: Drive) -> None:

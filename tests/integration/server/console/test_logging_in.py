@@ -228,3 +228,31 @@ def test_a_code_counts_for_ten_minutes() -> None:
     clock.advance(CODE_LASTS + timedelta(seconds=1))
     assert sessions.use(code) is None
     assert sessions.read("") is None and sessions.read("1.2.3") is None and sessions.use("") is None
+
+
+@served()
+async def test_a_stolen_link_of_a_wait_opens_nothing_but_that_wait_until_it_is_made_anew(s: Serving) -> None:
+    waiting, other = await s.halted(ask_text), await s.halted(ask_text)
+    stolen, cookie = str(waiting.token), s.app.service.access.sessions.cookie
+    async with browser_of(s) as thief:
+        for headers in ({"Authorization": f"Bearer {stolen}"}, {"Cookie": f"{cookie}={stolen}"}):
+            for method, path in (
+                ("GET", "/runs"),
+                ("GET", f"/runs/{waiting.run_id}/values"),
+                ("GET", f"/waits/{waiting.id}"),
+                ("POST", f"/runs/{waiting.run_id}/cancel"),
+                ("POST", f"/waits/{other.id}/answer"),
+                ("POST", f"/waits/{waiting.id}/reissue"),
+            ):
+                answer = await thief.request(method, path, headers={**OWN, **headers})
+                assert answer.status_code == 401, (headers, path)
+        entered = [
+            await thief.get(f"/ui/login?code={stolen}"),
+            await thief.post("/ui/login", data={"token": stolen}),
+        ]
+        assert [one.status_code for one in entered] == [401, 401]
+        assert not any("set-cookie" in one.headers for one in entered)
+        renewed = await s.host.waiting.reissue(waiting.id)
+        assert (await thief.post(f"/w/{stolen}", data={"answer": "mine"})).status_code == 401
+        assert await s.is_open(waiting) and await s.is_open(other)
+        assert (await thief.get(f"/w/{renewed.token}")).status_code == 200

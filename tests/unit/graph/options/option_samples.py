@@ -564,6 +564,9 @@ CONTEXT: dict[tuple[str, str], Sample] = {
         flow={"starts": [OTHER]}, modes=("partial", "strong", "interval", "before_effects")
     ),
     ("wait", ""): inside(lambda life, ctx: life.tell(ctx.wait(wait.approval("ok")).approved)),
+    ("result", ""): inside(
+        lambda life, ctx: life.tell(ctx.result(ctx.start("other", {"x": 1}))["y"])
+    )._replace(flow={"starts": [OTHER]}, modes=("partial", "strong")),
     ("sleep", ""): inside(lambda life, ctx: ctx.sleep("1h")),
     ("inbox", ""): told(lambda life, ctx: life.tell(ctx.inbox("message"))),
     ("now", ""): told(lambda life, ctx: life.tell(ctx.now() is not None)),

@@ -50,7 +50,7 @@ from everstep.graph.author.waits import WaitNode
 from everstep.model.durations import Span
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import RESULT, STARTED, WAITED, UnitAt, UnitFacts, visit_path
-from everstep.model.waits import SignalRow
+from everstep.model.waits import CHILD_KIND, SignalRow
 from everstep.on_demand import on_demand
 from everstep.ports.system import Event
 from everstep.runtime.drive.apply import units_prefix
@@ -69,12 +69,15 @@ if TYPE_CHECKING:
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.admitting import check_starts, ordered, wanted_flow
     from everstep.runtime.drive.children.orders import ChildOrder, order_of
+    from everstep.runtime.drive.children.results import result_of, wait_for
     from everstep.runtime.drive.children.starts import Starts, starts_of
 else:
     check_starts = on_demand("everstep.runtime.drive.children.admitting:check_starts")
     ordered = on_demand("everstep.runtime.drive.children.admitting:ordered")
     wanted_flow = on_demand("everstep.runtime.drive.children.admitting:wanted_flow")
     order_of = on_demand("everstep.runtime.drive.children.orders:order_of")
+    result_of = on_demand("everstep.runtime.drive.children.results:result_of")
+    wait_for = on_demand("everstep.runtime.drive.children.results:wait_for")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
 
 log = logging.getLogger("everstep")
@@ -250,13 +253,18 @@ class Units:
         slept = self._wait("sleep", Wait(kind="timer", timeout=span), self._call.node)
         return _nothing(slept) if self._call.node.is_async else None
 
-    def _wait(self, name: str, asked: Wait, node: Node) -> Any:
+    def result(self, child: object, timeout: Span | None) -> Any:
+        """Return what a run came to that a node has started, or leave the node until it has ended."""
+        asked = wait_for(self._call.path, child, timeout)
+        return self._wait("result", asked, self._call.node, _PURE.with_key(asked.child))
+
+    def _wait(self, name: str, asked: Wait, node: Node, options: UnitOptions | None = None) -> Any:
         if not self._call.node.halts:
             raise BadRequest(
                 f"node {self._call.path!r} waits, and is not declared to.",
                 fix="Declare it with @node(halts=True).",
             )
-        unit = self._begin(name, _nothing, (), {}, _PURE, WAITED)
+        unit = self._begin(name, _nothing, (), {}, options or _PURE, WAITED)
         self._end(unit)
         self._has_waited = True
         if self._call.node.is_async:
@@ -275,6 +283,8 @@ class Units:
             settled = self._space.peek(unit.label, self._prefix)
             if settled["kind"] != asked.kind:
                 raise self._is_another(unit, f"a wait of kind {settled['kind']!r}")
+            if asked.kind == CHILD_KIND and unit.options.key is not None and not settled["by_clock"]:
+                return result_of(settled, self._call.path)
             return output_of(settled, asked, self._call.path, answer_type_of(node, is_inside=True))
         if self.leaving is None:
             self.leaving = (asked, node)

@@ -41,10 +41,15 @@ async function asked(path, options) {
 
 /** Answers that a file brings with it, by their paths; there is no service then. */
 let kept = null;
+let pictures = {};
 
-export function keep(answers) {
+export function keep(answers, images) {
   kept = answers;
+  pictures = images;
 }
+
+/** An image that a file brings with it. */
+export const pictureOf = (cut) => pictures[cut.image];
 
 /** Whether there is no service to be asked. */
 export const isFile = () => kept !== null;

@@ -20,6 +20,9 @@ function App() {
     <main id="main" class="wide run">${/^\/runs\/./.test(here.path) ? html`<${Run} me=${ME} />` : /^\/compare/.test(here.path) ? html`<${Compare} />` : html`<${Problem} error=${{ message: "This is not in the file." }} />`}</main>`;
 }
 
-api.keep(snapshot.answers);
+// Values are in the file once, and answers name them by their number.
+for (const [path, told] of Object.entries(snapshot.answers))
+  if (/\/values(\?|$)/.test(path)) for (const name of Object.keys(told.values)) told.values[name] = snapshot.values[told.values[name]];
+api.keep(snapshot.answers, snapshot.images);
 beginInFile(runAt(snapshot.run_id));
 render(html`<${App} />`, document.getElementById("app"));

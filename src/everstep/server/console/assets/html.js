@@ -44,19 +44,41 @@ export function Problem({ error, retry }) {
   </div>`;
 }
 
-/** Something asked of the service again whenever `key` is another; what came before stays until then. */
-export function useAsked(ask, key, quiet) {
+/**
+ * Something asked of the service; what came before stays until there is an answer. For another `key` what is under
+ * way is given up. Anew, by `version` or `reload`, it is asked once that has come: where answers take longer than
+ * things take to change, each would be given up for the next, and none ever be shown.
+ */
+export function useAsked(ask, key, quiet, version) {
   const [told, setTold] = useState({ data: null, error: null, key: null });
   const [again, setAgain] = useState(0);
+  const newest = useRef();
+  const asking = useRef();
+  newest.current = ask;
   useEffect(() => {
-    const stop = new AbortController();
-    Promise.resolve(ask(stop.signal)).then(
-      (data) => stop.signal.aborted || setTold({ data, error: null, key }),
-      (error) => stop.signal.aborted || error.name === "AbortError"
-        || setTold((before) => ({ data: quiet || before.key === key ? before.data : null, error, key })),
-    );
-    return () => stop.abort();
-  }, [key, again]);
+    const mine = { stop: new AbortController(), isBusy: false, isWanted: false };
+    asking.current = mine;
+    return () => mine.stop.abort();
+  }, [key]);
+  useEffect(() => {
+    const mine = asking.current;
+    const { signal } = mine.stop;
+    const then = (show) => (came) => {
+      if (signal.aborted) return;
+      mine.isBusy = false;
+      show(came);
+      if (mine.isWanted) begin();
+    };
+    const begin = () => {
+      [mine.isBusy, mine.isWanted] = [true, false];
+      Promise.resolve(newest.current(signal)).then(
+        then((data) => setTold({ data, error: null, key })),
+        then((error) => setTold((before) => ({ data: quiet || before.key === key ? before.data : null, error, key }))),
+      );
+    };
+    if (mine.isBusy) mine.isWanted = true;
+    else begin();
+  }, [key, again, version]);
   return { ...told, isLoading: told.key !== key, reload: () => setAgain((n) => n + 1) };
 }
 

@@ -3,14 +3,17 @@
 // The tab that holds the lock has the connection and tells the others what comes. A hidden tab lets go of the
 // lock, so another takes over. Only ids come; each view asks for what it shows.
 
-import { address } from "./api.js";
+import { address, get } from "./api.js";
 
 const LOCK = "everstep-live";
 const listeners = new Set();
 let channel = null;
 let source = null;
 let letGo = null;
+let again = null;
 let last = "";
+/** How long to wait after an answer that is no stream, a proxy's say: then a browser does not ask again by itself. */
+const PAUSE = 3000;
 export const state = { isLive: false, isTroubled: false };
 
 /** Call `listener` with `{kind: "runs", runs: [{run_id, sequence, status}]}`, `refetch` after a gap, or `trouble`; returns how to stop. */
@@ -23,7 +26,7 @@ export function begin(prefix) {
   channel = new BroadcastChannel(`everstep-live${prefix}`);
   channel.onmessage = (event) => {
     if (event.data.kind !== "who") tell(event.data);
-    else if (source) channel.postMessage({ kind: "live", isLive: source.readyState === EventSource.OPEN });
+    else if (source) channel.postMessage({ kind: "live", isLive: source.readyState === EventSource.OPEN, isTroubled: state.isTroubled, last });
   };
   document.addEventListener("visibilitychange", look);
   look();
@@ -47,6 +50,7 @@ function lead() {
 }
 
 function stop() {
+  clearTimeout(again);
   if (source) source.close();
   source = null;
   if (letGo) letGo();
@@ -56,12 +60,19 @@ function stop() {
 function connect() {
   source = new EventSource(address(`/changes${last ? `?after=${encodeURIComponent(last)}` : ""}`));
   source.onopen = () => share({ kind: "live", isLive: true });
-  source.onerror = () => share({ kind: "live", isLive: false });
+  source.onerror = () => {
+    share({ kind: "live", isLive: false });
+    if (source && source.readyState === EventSource.CLOSED) askAgain(source);
+  };
   for (const kind of ["ready", "runs", "refetch", "trouble"])
     source.addEventListener(kind, (event) => {
-      last = event.lastEventId || last;
-      share(JSON.parse(event.data));
+      share({ ...JSON.parse(event.data), id: event.lastEventId || last });
     });
+}
+
+/** Connect anew once the service answers; where it no longer knows who one is, that leads to logging in. */
+function askAgain(closed) {
+  again = setTimeout(() => get("/me").then(() => closed === source && connect(), () => closed === source && askAgain(closed)), PAUSE);
 }
 
 function share(told) {
@@ -70,9 +81,20 @@ function share(told) {
 }
 
 function tell(told) {
-  if (told.kind === "live") state.isLive = told.isLive;
-  if (told.kind === "trouble" || told.kind === "runs") state.isTroubled = told.kind === "trouble";
+  // Another tab goes on behind what came last, should this one be closed.
+  if (told.id) [last, state.isTroubled] = [told.id, told.kind === "trouble"];
+  if (told.kind === "live") {
+    state.isLive = told.isLive;
+    if (told.last) [last, state.isTroubled] = [told.last, told.isTroubled];
+  }
   for (const listener of listeners) listener(told);
+}
+
+/** Ask again, once a second at most, whenever runs change; returns how to stop. */
+export function follow(...asks) {
+  const again = sparse(() => asks.forEach((ask) => ask()), 1000);
+  const stop = onChange((told) => (told.kind === "runs" || told.kind === "refetch") && again());
+  return () => { stop(); again.stop(); };
 }
 
 /** Call `ask` at most every `least` milliseconds, and once more if it was wanted meanwhile. */

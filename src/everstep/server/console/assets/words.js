@@ -13,6 +13,12 @@ export const STATUS = {
   open: { mark: "◔", kind: "waits" },
 };
 
+/** The statuses of runs, what is under way first. */
+export const STATUSES = ["running", "halted", "failed", "completed", "cancelled", "abandoned"];
+
+/** How many there are of each status, in that order. */
+export const byStatus = (counts) => STATUSES.filter((one) => (counts || {})[one]).map((one) => [one, counts[one]]);
+
 const WHOLE = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
   fractionalSecondDigits: 3, timeZoneName: "short",

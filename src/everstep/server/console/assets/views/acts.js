@@ -115,7 +115,7 @@ function Goes({ run }) {
 /** Who drives a run that is due, or why no worker takes it. */
 export function Taken({ run }) {
   const isWaiting = run.status === "running" && !run.is_driven && !run.paused_at;
-  const told = useAsked((signal) => (isWaiting ? get("/untaken?limit=1000", signal) : null), `${run.run_id}${isWaiting}${run.checkpoints}`, true);
+  const told = useAsked((signal) => (isWaiting ? get("/untaken?limit=1000", signal) : null), `${run.run_id}${isWaiting}`, true, run.checkpoints);
   if (run.is_driven) return html`<span>driven by ${run.driver ? html`process ${run.driver.pid} on ${run.driver.host} <span class="quiet"><${Time} at=${run.driver.since} /></span>` : "a live process"}</span>`;
   if (!isWaiting) return null;
   const why = told.data && told.data.runs.find((one) => one.run_id === run.run_id);

@@ -12,10 +12,11 @@ export default function Compare() {
   const a = here.query.get("a") || "";
   const b = here.query.get("b") || "";
   const told = useAsked((signal) => (a && b ? get(`/compare${query({ a, b })}`, signal) : null), `${a}|${b}`);
-  useEffect(() => { document.title = `${a} and ${b} · everstep`; }, [a, b]);
+  useEffect(() => { document.title = a && b ? `${a} and ${b} · everstep` : "Compare · everstep"; }, [a, b]);
   const it = told.data;
   const differs = useMemo(() => new Set((it ? it.nodes : []).map((one) => plain(one.node))), [it]);
   return html`<div class="pad"><h1>Compare</h1><${Pick} key=${`${a}|${b}`} a=${a} b=${b} />
+    ${!(a && b) && html`<p class="quiet">Two runs, <code>A17</code> and <code>A18</code>, or two moments of one, <code>A17@3</code> and <code>A17@12</code>. Or select two in the <${Link} to="/">list of runs<//>; a run has links to compare it with the one before, its parent and its forks.</p>`}
     <${Problem} error=${told.error} />
     ${a && b && told.isLoading && html`<p class="quiet">Comparing …</p>`}
     ${it && html`
@@ -36,7 +37,12 @@ function Side({ it, differs }) {
   return html`<section aria-label=${`Graph of ${name(it)}`}><h2>${name(it)}</h2><div class="scroll"><${Graph} id=${it.run_id} at=${it.checkpoint} nodes=${nodes.data ? nodes.data.nodes : []} step=${null} version=${0} pick=${(address) => go(runAt(it.run_id, it.checkpoint, address))} differs=${differs} /></div></section>`;
 }
 
-const text = (value) => (value == null ? html`<span class="quiet">none</span>` : `${value.text}${value.is_cut ? " …" : ""}`);
+/** A value as it is written; of a time and the like, which JSON has no form for, what it says. */
+function text(value) {
+  if (value == null) return html`<span class="quiet">none</span>`;
+  const [, kind, word] = /^\{"\$type": "(\w+)", "text": ("(?:[^"\\]|\\.)*")\}$/.exec(value.text) || [];
+  return kind ? html`<span title=${kind}>${JSON.parse(word)}</span>` : `${value.text}${value.is_cut ? " …" : ""}`;
+}
 const said = (it) => Object.entries(it).filter(([key, value]) => !["node", "address"].includes(key) && typeof value === "string" && value).map(([, value]) => value.replaceAll("_", " ")).join(", ");
 
 function Pick({ a, b }) {

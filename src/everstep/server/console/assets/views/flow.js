@@ -3,8 +3,9 @@
 import { act, at as path, get, query } from "../api.js";
 import { may } from "../roles.js";
 import { Badge, html, Link, Problem, useAsked, useDoing, useEffect } from "../html.js";
+import { follow } from "../live.js";
 import { here, runAt } from "../route.js";
-import { count, many, span } from "../words.js";
+import { byStatus, count, many, span } from "../words.js";
 import { Picture } from "./graph.js";
 
 export default function FlowView({ me }) {
@@ -13,13 +14,13 @@ export default function FlowView({ me }) {
   const took = useAsked((signal) => get(`/durations${query({ flow: name })}`, signal), `d${name}`, true);
   const asked = (what) => useAsked((signal) => get(path`/flows/${name}/` + what, signal), `${what}${name}`);
   const [report, findings, compat] = [asked("report"), asked("findings"), asked("compat")];
-  useEffect(() => { document.title = `${name} · everstep`; }, [name]);
+  useEffect(() => { document.title = `${name} · everstep`; return follow(told.reload); }, [name]);
   const it = told.data;
   const one = took.data && took.data.flows.find((flow) => flow.flow === name);
   const error = report.error || findings.error || compat.error;
   return html`<div class="pad"><h1>${name}</h1><${Problem} error=${told.error} />
     ${it && html`
-      <div class="row">${Object.entries(it.runs || {}).map(([status, n]) => html`<${Link} class="plain" to=${`/?flow=${encodeURIComponent(name)}&status=${status}`}><${Badge} status=${status} /> ${count(n)}<//>`)}
+      <div class="row">${byStatus(it.runs).map(([status, n]) => html`<${Link} class="plain" to=${`/?flow=${encodeURIComponent(name)}&status=${status}`}><${Badge} status=${status} /> ${count(n)}<//>`)}
         ${Object.entries(it.versions || {}).map(([version, n]) => html`<span class="tag">version ${version}: ${many(n, "run")}</span>`)} <span class="quiet">${it.workers ? `${many(it.workers, "worker takes", "workers take")} it` : "no live worker takes it"}</span>
         <span class="push"></span>${may(me, "operator") && html`<${Pause} name=${name} />`}</div>
       <div class="beside">
@@ -33,7 +34,7 @@ export default function FlowView({ me }) {
         </div></div>`}
     <${Problem} error=${took.error} />
     ${one && html`<h2>How long it takes</h2><p class="quiet">Of the ${count(one.runs)} newest that ended.</p><table><thead><tr><th>Node</th><th class="right">p50</th><th class="right">p90</th><th class="right">p99</th><th class="right">longest</th></tr></thead>
-      <tbody><${Spread} name="the whole run" it=${one.total} /><${Spread} name="running" it=${one.running} />${one.nodes.map((node) => html`<${Spread} key=${node.node} name=${`${node.node}${node.failures ? `, ${node.failures} failed` : ""}`} it=${node.seconds} />`)}</tbody></table>`}</div>`;
+      <tbody><${Spread} name="the whole run" it=${one.total} /><${Spread} name="of it, not waiting" it=${one.running} />${one.nodes.map((node) => html`<${Spread} key=${node.node} name=${`${node.node}${node.failures ? `, ${node.failures} failed` : ""}`} it=${node.seconds} />`)}</tbody></table>`}</div>`;
 }
 
 const Spread = ({ name, it }) => (it ? html`<tr><td>${name}</td>${[it.p50, it.p90, it.p99, it.max].map((one) => html`<td class="right">${span(one)}</td>`)}</tr>` : null);

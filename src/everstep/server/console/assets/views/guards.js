@@ -3,6 +3,7 @@
 import { act, at as path, get } from "../api.js";
 import { may } from "../roles.js";
 import { html, Link, Problem, Time, useAsked, useEffect, useState } from "../html.js";
+import { follow } from "../live.js";
 import { runAt } from "../route.js";
 
 /** What a wait before a node says that it is for. */
@@ -14,7 +15,7 @@ export default function Guards({ me }) {
   const asked = useAsked((signal) => get("/waits?kind=approval&limit=1000", signal), "asked", true);
   const rowsAsked = asked.data ? asked.data.waits.filter((one) => GUARDS.includes((one.context || {}).guard)) : [];
   const [error, setError] = useState(null);
-  useEffect(() => { document.title = "Guards · everstep"; }, []);
+  useEffect(() => { document.title = "Guards · everstep"; return follow(told.reload, asked.reload, pauses.reload); }, []);
   const rows = told.data ? Object.entries(told.data.breakers).map(([name, one]) => ({ ...one, name })) : [];
   const doIt = (doing) => doing.then(() => { told.reload(); pauses.reload(); }, setError);
   return html`<div class="pad"><h1>Breakers and budgets</h1><${Problem} error=${told.error || error} />

@@ -11,7 +11,7 @@ import { Value } from "./values.js";
 const seconds = (it) => (it.started_at && it.ended_at ? (millis(it.ended_at) - millis(it.started_at)) / 1000 : null);
 
 export function Inspector({ me, id, at, step, version, waits, pick, seek, reload, lanes }) {
-  const told = useAsked((signal) => get(path`/runs/${id}/steps/${step}` + query({ at }), signal), `${id}@${at}/${step}:${version}`, true);
+  const told = useAsked((signal) => get(path`/runs/${id}/steps/${step}` + query({ at }), signal), `${id}@${at}/${step}`, true, version);
   const [tab, setTab] = useState(null);
   useEffect(() => setTab(null), [step]);
   const it = told.data;
@@ -44,6 +44,9 @@ export function Inspector({ me, id, at, step, version, waits, pick, seek, reload
     ${shown === "record" && html`<pre>${JSON.stringify(it.record, null, 2)}</pre>`}`;
 }
 
+/** The name of a value; what a wait keeps has an id in its name that says nothing. */
+const said = (name) => name.replace(/^@wait\/[^/]+\/request/, "what it asks");
+
 function Failure({ error }) {
   return html`<div class="problem"><strong>${error.type}</strong> ${error.message} ${error.fix ? html`<p>${error.fix}</p>` : null}
     ${error.traceback && html`<details open><summary>Traceback</summary><pre>${error.traceback}</pre></details>`}</div>`;
@@ -51,7 +54,7 @@ function Failure({ error }) {
 
 function Both({ it, from, me }) {
   if (!sees(me, "reader")) return html`<p class="quiet">Values are not shown to viewers.</p>`;
-  const side = (title, values) => html`<h3>${title}</h3>${Object.keys(values).length ? Object.entries(values).map(([name, cut]) => html`<div key=${name}><${Value} cut=${cut} name=${name} from=${{ ...from, name: cut.name || name, version: cut.version }} /></div>`) : html`<p class="quiet">nothing</p>`}`;
+  const side = (title, values) => html`<h3>${title}</h3>${Object.keys(values).length ? Object.entries(values).map(([name, cut]) => html`<div key=${name}><${Value} cut=${cut} name=${said(name)} from=${{ ...from, name: cut.name || name, version: cut.version }} /></div>`) : html`<p class="quiet">nothing</p>`}`;
   return html`${side("Took", it.inputs)}${side("Gave", it.outputs)}
     ${it.idempotency_key && html`<h3>Idempotency key</h3><code>${it.idempotency_key}</code>`}
     ${it.spent && Object.keys(it.spent).length > 0 && html`<h3>Spent</h3><p>${Object.entries(it.spent).map(([name, much]) => `${much} ${name}`).join(", ")}</p>`}`;
@@ -71,12 +74,12 @@ function Changed({ it, from }) {
   const rows = Object.keys(it.outputs).flatMap((name) => differences(it.before[name], it.outputs[name], name));
   if (!rows.length) return html`<p class="quiet">It changed no value.</p>`;
   const side = (cut, kind) => html`<td class=${cut ? kind : ""}>${cut ? html`<${Value} cut=${cut} />` : html`<span class="quiet">none</span>`}</td>`;
-  return html`<table class="diff"><thead><tr><th>Value</th><th>Before</th><th>After</th></tr></thead><tbody>${rows.slice(0, 100).map((row) => html`<tr key=${row.name}><td>${row.name}</td>${side(row.before, "before")}${side(row.after, "after")}</tr>`)}</tbody></table>
+  return html`<table class="diff"><thead><tr><th>Value</th><th>Before</th><th>After</th></tr></thead><tbody>${rows.slice(0, 100).map((row) => html`<tr key=${row.name}><td>${said(row.name)}</td>${side(row.before, "before")}${side(row.after, "after")}</tr>`)}</tbody></table>
     ${rows.length > 100 && html`<p class="quiet">${count(rows.length - 100)} differences more</p>`}`;
 }
 
-const Attempts = ({ it }) => html`<table><thead><tr><th>#</th><th>Status</th><th>Began</th><th>Took</th><th>Error</th></tr></thead><tbody>${it.attempts.map((one) => html`<tr key=${one.attempt}>
-  <td>${one.attempt}</td><td><${Badge} status=${one.status || "running"} /></td><td>${one.started_at ? clock(one.started_at) : "–"}</td><td><${Took} seconds=${one.seconds} /></td><td>${one.error ? html`<details><summary>${one.error.type}: ${one.error.message}</summary><pre>${one.error.traceback}</pre></details>` : ""}${one.retry_at ? html`<span class="quiet">the next at ${clock(one.retry_at)}</span>` : ""}</td></tr>`)}</tbody></table>`;
+const Attempts = ({ it }) => html`<table><thead><tr><th>#</th><th>Status</th><th>Began</th><th class="right">Took</th><th>Error</th></tr></thead><tbody>${it.attempts.map((one) => html`<tr key=${one.attempt}>
+  <td>${one.attempt}</td><td><${Badge} status=${one.status || "running"} /></td><td class="when">${one.started_at ? clock(one.started_at) : "–"}</td><td class="right"><${Took} seconds=${one.seconds} /></td><td>${one.error ? html`<details><summary>${one.error.type}: ${one.error.message}</summary><pre>${one.error.traceback}</pre></details>` : ""}${one.retry_at ? html`<span class="quiet">the next at ${clock(one.retry_at)}</span>` : ""}</td></tr>`)}</tbody></table>`;
 
 /** The items of a map in groups: those that failed first, then the slowest. Of now the timeline has them already. */
 function Items({ id, at, it, pick, lanes }) {

@@ -60,7 +60,7 @@ export default function Run({ me }) {
       else if (event.key === "[") seek(Math.max(1, (at ?? (nodes.data ? nodes.data.sequence : 1)) - 1));
       else if (event.key === "]" && at != null) seek(run && at + 1 >= run.checkpoints ? null : at + 1);
       else if ((event.key === "j" || event.key === "k") && list) {
-        const now = list.findIndex((one) => one.node === plain(step || ""));
+        const now = list.findIndex((one) => one.node === plain(runOf(here.path).step || ""));
         const next = list[Math.min(list.length - 1, Math.max(0, now + (event.key === "j" ? 1 : -1)))];
         if (next) pick(addressOf(next));
       }
@@ -83,7 +83,7 @@ export default function Run({ me }) {
       </section>
       <section class="pane inspector" aria-label="Selected step">${step
     ? html`<${Inspector} me=${me} id=${id} at=${at} step=${step} version=${version} waits=${open} pick=${pick} seek=${seek} reload=${reload} lanes=${lanes} />`
-    : html`<${Overview} me=${me} run=${run} nodes=${nodes.data} at=${at} />`}
+    : html`<${Overview} me=${me} run=${run} nodes=${nodes.data} at=${at} pick=${pick} />`}
       </section>
       <section class="pane timeline" aria-label="Timeline"><${Timeline} id=${id} run=${run} at=${at} step=${step} pick=${pick} seek=${seek} version=${version} tell=${setLanes} /></section>
     </div>`;
@@ -116,7 +116,7 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       ${run.pinned != null && html`<span>pinned${run.pinned_by && run.pinned_by.by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}
     </div>
-    ${open.length > 0 && html`<div class="waits-for">Waits for ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
+    ${open.length > 0 && html`<div class="waits-for">${run.ended_at ? "Still open, though it ended:" : "Waits for"} ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
     ${at != null && html`<div class="not-live" role="status">As it was at checkpoint ${at}, not as it is now. <button onClick=${() => seek(null)}>Back to live (Esc)</button></div>`}
   </div>`;
 }
@@ -151,10 +151,10 @@ function Budget({ name, budget }) {
 }
 
 /** What is said of a run where no step is selected: its values as they stand. */
-function Overview({ me, run, nodes, at }) {
+function Overview({ me, run, nodes, at, pick }) {
   const acts = nodes ? nodes.acts : [];
   const place = at == null ? run.run_id : `${run.run_id}@${at}`;
-  const state = useAsked((signal) => (sees(me, "reader") ? get(path`/runs/${run.run_id}/values` + query({ at }), signal) : null), `${place}:${run.checkpoints}`, true);
+  const state = useAsked((signal) => (sees(me, "reader") ? get(path`/runs/${run.run_id}/values` + query({ at }), signal) : null), place, true, run.checkpoints);
   const names = useMemo(() => Object.keys(run.tags || {}), [run.tags]);
   return html`<h2>Overview</h2>
     ${names.length > 0 && html`<p>${names.map((name) => html`<span class="tag">${run.tags[name] ? `${name}=${run.tags[name]}` : name}</span> `)}</p>`}
@@ -162,5 +162,5 @@ function Overview({ me, run, nodes, at }) {
     <p class="quiet">Select a node or a step to see what it took and gave.</p>
     <${Problem} error=${state.error} />
     ${state.data && html`<h3>Values</h3>${Object.entries(state.data.values).filter(([name]) => !name.startsWith("@")).map(([name, cut]) => html`<div key=${name}><${Value} cut=${cut} name=${name} isOpen=${false} from=${{ run: run.run_id, at: state.data.sequence, name }} /></div>`)}`}
-    ${acts.length > 0 && html`<h3>Who did what</h3><ul class="samples">${acts.map((act) => html`<li>${act.trigger}${act.step ? ` ${act.step}` : ""} at checkpoint ${act.checkpoint}: ${act.by || "unknown"} <span class="quiet">(${act.how}) ${act.comment || ""}</span></li>`)}</ul>`}`;
+    ${acts.length > 0 && html`<h3>Who did what</h3><ul class="samples">${acts.map((act) => html`<li><strong>${act.by || "unknown"}</strong> <span class="quiet">(${act.how})</span> ${act.trigger === "admission" ? "started it" : act.step ? html`<button class="link" onClick=${() => pick(act.step)}>${short(act.step)}</button>` : act.trigger}${act.comment ? ` “${act.comment}”` : ""} <span class="quiet">checkpoint ${act.checkpoint}</span></li>`)}</ul>`}`;
 }

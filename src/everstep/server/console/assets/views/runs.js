@@ -3,11 +3,10 @@
 import { act, at, get, query } from "../api.js";
 import { may } from "../roles.js";
 import { Badge, Dialog, html, Link, Problem, Time, Took, useAsked, useEffect, useRef, useState } from "../html.js";
-import { onChange, sparse } from "../live.js";
+import { follow } from "../live.js";
 import { ask, go, here, runAt } from "../route.js";
-import { count, many, tags } from "../words.js";
+import { count, many, STATUSES, tags } from "../words.js";
 
-const STATUSES = ["running", "halted", "failed", "completed", "cancelled", "abandoned"];
 const ACTS = ["retry", "cancel", "resume", "pause", "tag", "pin", "unpin", "fork", "erase"];
 const AGES = [["1h", "last hour"], ["1d", "last day"], ["7d", "last week"]];
 const RUN_ID = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$/;
@@ -28,28 +27,33 @@ export default function Runs({ me }) {
   const flow = asked.get("flow");
   const before = asked.get("before");
   const key = JSON.stringify([where, flow, before]);
-  const found = useAsked((signal) => get(`/runs${query({ where, flow, before, limit: 50, labels: me.role === "viewer" ? null : "true" })}`, signal), key);
+  // What is in the box alone is sent as it stands, so that an error names the place as it is counted there.
+  const sent = asked.get("status") || asked.get("since") ? where : asked.get("where");
+  const found = useAsked((signal) => get(`/runs${query({ where: sent, flow, before, limit: 50, labels: me.role === "viewer" ? null : "true" })}`, signal), key);
   const others = flow ? `flow = '${flow}'` : null;
   const counts = useAsked((signal) => get(`/counts${query({ by: "status", where: [asked.get("where") && `(${asked.get("where")})`, asked.get("since") && `started > -${asked.get("since")}`, others].filter(Boolean).join(" and ") })}`, signal), `${asked.get("where")}${asked.get("since")}${flow}`);
   const [picked, setPicked] = useState(new Set());
   const [cursor, setCursor] = useState(-1);
+  const now = useRef(-1); // keys come faster than pages are drawn
+  const line = useRef();
   const [bulk, setBulk] = useState(null);
   const rows = found.data ? found.data.runs : [];
 
   useEffect(() => {
     document.title = "Runs · everstep";
-    const again = sparse(() => { found.reload(); counts.reload(); }, 1000);
-    const stop = onChange((told) => (told.kind === "runs" || told.kind === "refetch") && again());
-    return () => { stop(); again.stop(); };
+    return follow(found.reload, counts.reload);
   }, []);
-  useEffect(() => setPicked(new Set()), [key]);
+  const move = (k) => { now.current = k; setCursor(k); };
+  useEffect(() => { setPicked(new Set()); move(-1); }, [key]);
+  useEffect(() => { if (cursor >= 0 && line.current) line.current.scrollIntoView({ block: "nearest" }); }, [cursor]);
   useEffect(() => {
     const onKey = (event) => {
       if (event.target.closest("input, textarea, select, dialog") || event.metaKey || event.ctrlKey) return;
-      if (event.key === "j") setCursor((n) => Math.min(rows.length - 1, n + 1));
-      else if (event.key === "k") setCursor((n) => Math.max(0, n - 1));
-      else if (event.key === "Enter" && rows[cursor] && event.target.tagName !== "A" && event.target.tagName !== "BUTTON") go(runAt(rows[cursor].run_id));
-      else if (event.key === "x" && rows[cursor]) pick(rows[cursor].run_id);
+      const run = rows[now.current];
+      if (event.key === "j") move(Math.min(rows.length - 1, now.current + 1));
+      else if (event.key === "k") move(Math.max(0, now.current - 1));
+      else if (event.key === "Enter" && run && event.target.tagName !== "A" && event.target.tagName !== "BUTTON") go(runAt(run.run_id));
+      else if (event.key === "x" && run) pick(run.run_id);
       else if (event.key === "Escape") setPicked(new Set());
     };
     addEventListener("keydown", onKey);
@@ -83,14 +87,14 @@ export default function Runs({ me }) {
     </div>`}
     <div class=${`scroll ${found.isLoading && found.data ? "stale" : ""}`}>
     <table class="runs">
-      <thead><tr>${may(me, "operator") && html`<th><span class="hidden">selected</span></th>`}<th>Run</th><th>Flow</th><th>Status</th><th>Started</th><th class="right">Took</th><th>About</th></tr></thead>
-      <tbody>${rows.map((run, k) => html`<tr key=${run.run_id} class=${k === cursor ? "at" : ""}>
+      <thead><tr>${may(me, "operator") && html`<th><span class="hidden">selected</span></th>`}<th>Run</th><th>Flow</th><th>Status</th><th>Started</th><th class="right took">Took</th><th class="about">About</th></tr></thead>
+      <tbody>${rows.map((run, k) => html`<tr key=${run.run_id} class=${k === cursor ? "at" : ""} ref=${k === cursor ? line : undefined}>
         ${may(me, "operator") && html`<td><input type="checkbox" aria-label=${`select ${run.run_id}`} checked=${picked.has(run.run_id)} onChange=${() => pick(run.run_id)} /></td>`}
         <td><${Link} to=${runAt(run.run_id)}>${run.run_id}<//></td>
-        <td><${Link} to=${`/?flow=${encodeURIComponent(run.flow)}`} class="plain">${run.flow}<//></td>
+        <td><${Link} to=${ofFlow(run.flow)} class="plain" title="Only runs of this flow">${run.flow}<//></td>
         <td><${Badge} status=${run.paused_at && !run.ended_at ? "paused" : run.status} /></td>
         <td><${Time} at=${run.created_at} /></td>
-        <td class="right"><${Took} seconds=${run.seconds} /></td>
+        <td class="right took"><${Took} seconds=${run.seconds} /></td>
         <td class="about"><${About} run=${run} /></td>
       </tr>`)}</tbody>
     </table></div>
@@ -101,6 +105,14 @@ export default function Runs({ me }) {
     </div>
     ${bulk && html`<${Bulk} name=${bulk} where=${picked.size ? ids(picked) : [where, others].filter(Boolean).join(" and ") || EVERY} close=${() => { setBulk(null); setPicked(new Set()); }} />`}
   </div>`;
+}
+
+/** What is asked now, of one flow. */
+function ofFlow(flow) {
+  const asked = new URLSearchParams(here.query);
+  asked.delete("before");
+  asked.set("flow", flow);
+  return `/?${asked}`;
 }
 
 /** An act takes a query: this one asks for every run. */
@@ -201,6 +213,6 @@ function Preview({ told }) {
   return html`<div>
     <p><strong>${told.is_whole ? "" : "at least "}${many(told.to_do, "run")}</strong> would be acted on, of ${count(told.runs)} that the query finds.</p>
     ${passed.length > 0 && html`<p class="quiet">Passed by: ${passed.map(([why, n]) => `${count(n)} ${why.replaceAll("_", " ")}`).join(", ")}.</p>`}
-    ${told.sample.length > 0 && html`<ul class="samples">${told.sample.map((one) => html`<li key=${one.run_id}><${Link} to=${runAt(one.run_id)}>${one.run_id}<//> <${Badge} status=${one.status} /> <span class="quiet">${one.would}${one.why ? `: ${one.why.replaceAll("_", " ")}` : ""}</span></li>`)}</ul>`}
+    ${told.sample.length > 0 && html`<ul class="samples">${told.sample.map((one) => html`<li key=${one.run_id}><${Link} to=${runAt(one.run_id)}>${one.run_id}<//> <${Badge} status=${one.status} /> <span class="quiet">${one.would === "done" ? "" : one.would}${one.why ? `: ${one.why.replaceAll("_", " ")}` : ""}</span></li>`)}</ul>`}
   </div>`;
 }

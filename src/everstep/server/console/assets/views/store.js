@@ -4,7 +4,7 @@ import { act, at as path, get } from "../api.js";
 import { may } from "../roles.js";
 import { html, Link, Problem, Time, useAsked, useEffect, useState } from "../html.js";
 import { runAt } from "../route.js";
-import { count, size, span } from "../words.js";
+import { byStatus, count, size, span } from "../words.js";
 
 export default function Store({ me }) {
   const told = useAsked((signal) => get("/store", signal), "store");
@@ -18,9 +18,9 @@ export default function Store({ me }) {
       <div class="cards">
         <section class="card"><h2>Durability</h2><ul class="samples">${it.findings.map((one, k) => html`<li key=${k} class=${one.level === "fine" ? "" : "bad"}>${one.text} ${one.fix}</li>`)}</ul>
           <p class="quiet">a commit takes ${it.write_ms == null ? "–" : span(it.write_ms / 1000)}${it.single_writer ? ", one writer at a time" : ""}${it.skew_seconds ? `, its clock is ${span(Math.abs(it.skew_seconds))} ${it.skew_seconds > 0 ? "ahead" : "behind"}` : ""}</p></section>
-        <section class="card"><h2>Runs</h2><${Told} value=${it.runs} /><p class="quiet">${size(it.size_bytes)} in all</p></section>
+        <section class="card"><h2>Runs</h2><${Told} value=${Object.fromEntries(byStatus(it.runs))} /><p class="quiet">${size(it.size_bytes)} in all</p></section>
         <section class="card"><h2>Open waits</h2><${Told} value=${it.waits} /></section>
-        <section class="card"><h2>Kept</h2><${Told} value=${it.rules} />${Object.keys(it.flows || {}).length > 0 && html`<h3>By flow</h3><${Told} value=${it.flows} />`}</section>
+        <section class="card"><h2>Kept</h2>${Object.keys(it.rules || {}).length ? html`<${Told} value=${it.rules} />` : html`<p class="quiet">For ever: no rule of retention is set for all flows.</p>`}${Object.keys(it.flows || {}).length > 0 && html`<h3>By flow</h3><${Told} value=${it.flows} />`}</section>
       </div>`}<${DeadLetters} me=${me} /></div>`;
 }
 

@@ -4,12 +4,13 @@ import { at as path, get, query } from "../api.js";
 import { axis, ticks, timeOf, xOf } from "../axis.js";
 import { html, Problem, useAsked, useEffect, useMemo, useRef, useState } from "../html.js";
 import { clock, count, millis, rough, span, tick } from "../words.js";
-import { plain, short } from "../addresses.js";
+import { plain, short, shownOf } from "../addresses.js";
 
 const LANE = 22;
 const TOP = 30;
-const NAMES = 170;
 const MOST_LANES = 60;
+/** How wide the names of the lanes are: of a narrow window a third at most. */
+const namesOf = (width) => Math.min(170, Math.round(width / 3.6));
 /** A little more than a letter of the axis takes. */
 const LETTER = 6;
 const GRAVE = ["crash", "takeover", "interrupted"];
@@ -23,7 +24,7 @@ export function Timeline({ id, run, at, step, pick, seek, version, tell }) {
   const [first, setFirst] = useState(0);
   const isLong = run.checkpoints > 300;
   const asked = query({ since: isLong && view && new Date(view[0]).toISOString(), until: isLong && view && new Date(view[1] + 1).toISOString(), most: 240 });
-  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + asked, signal), `${id}${asked}:${version}`, true);
+  const told = useAsked((signal) => get(path`/runs/${id}/timeline` + asked, signal), `${id}${asked}`, true, version);
 
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => setWidth(Math.max(320, Math.floor(entry.contentRect.width))));
@@ -37,15 +38,16 @@ export function Timeline({ id, run, at, step, pick, seek, version, tell }) {
   }, []);
 
   const it = told.data;
+  const names = namesOf(width);
   useEffect(() => { if (it && !view) tell(it.lanes); }, [it, view]);
-  const the = useMemo(() => it && axisOf(it, width - NAMES - 12, !isUnfolded, view), [it, width, isUnfolded, view]);
+  const the = useMemo(() => it && axisOf(it, width - names - 12, !isUnfolded, view), [it, width, isUnfolded, view]);
   const body = () => {
     if (!it) return told.error ? html`<${Problem} error=${told.error} retry=${told.reload} />` : html`<p class="quiet pad">Loading …</p>`;
-    const picked = step ? plain(step) : null;
+    const picked = step ? shownOf(step, new Set(it.lanes.map((one) => plain(one.node)))) : null;
     const lanes = it.lanes.slice(first, first + MOST_LANES);
     const high = TOP + lanes.length * LANE + 8;
-    const x = (t) => NAMES + xOf(the, millis(t));
-    const placeOf = (event) => event.clientX - ref.current.getBoundingClientRect().left - NAMES;
+    const x = (t) => names + xOf(the, millis(t));
+    const placeOf = (event) => event.clientX - ref.current.getBoundingClientRect().left - names;
     const onSeek = (place) => {
       const t = timeOf(the, place);
       let found = null;
@@ -82,16 +84,16 @@ export function Timeline({ id, run, at, step, pick, seek, version, tell }) {
       </div>
       <svg class="lanes" role="group" aria-label="Timeline" width=${width} height=${high} onPointerDown=${onDown} onPointerMove=${onMoving} onPointerUp=${onUp} onPointerLeave=${() => setDrag(null)}>
         <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="6" /></pattern>
-          <clipPath id="inside"><rect x=${NAMES} y="0" width=${the.width + 4} height=${high} /></clipPath></defs>
-        ${the.breaks.map((piece) => html`<g key=${piece.t0}><rect class="gap-band" x=${NAMES + piece.x0} y="0" width=${piece.x1 - piece.x0} height=${high} /><title>nothing ran for ${span((piece.t1 - piece.t0) / 1000)}</title></g>`)}
-        ${labels(the, it).map((one) => html`<text key=${one.x} class=${`small ${one.isBreak ? "strong" : ""}`} x=${NAMES + one.x} y="10" text-anchor=${one.isBreak ? "middle" : "start"}>${one.text}</text>`)}
-        ${lanes.map((lane, k) => html`<${Lane} key=${lane.node} lane=${lane} y=${TOP + k * LANE} width=${width} x=${x} picked=${picked} step=${step} pick=${pick} until=${it.until} />`)}
+          <clipPath id="inside"><rect x=${names} y="0" width=${the.width + 4} height=${high} /></clipPath></defs>
+        ${the.breaks.map((piece) => html`<g key=${piece.t0}><rect class="gap-band" x=${names + piece.x0} y="0" width=${piece.x1 - piece.x0} height=${high} /><title>nothing ran for ${span((piece.t1 - piece.t0) / 1000)}</title></g>`)}
+        ${labels(the, it).map((one) => html`<text key=${one.x} class=${`small ${one.isBreak ? "strong" : ""}`} x=${names + one.x} y="10" text-anchor=${one.isBreak ? "middle" : "start"}>${one.text}</text>`)}
+        ${lanes.map((lane, k) => html`<${Lane} key=${lane.node} lane=${lane} y=${TOP + k * LANE} width=${width} names=${names} x=${x} picked=${picked} step=${step} pick=${pick} until=${it.until} />`)}
         <g clip-path="url(#inside)">
           ${commitsOf(it, x).map((place) => html`<line key=${place} class="commit" x1=${place} x2=${place} y1=${TOP - 9} y2=${TOP - 3} />`)}
           ${it.marks.filter((mark) => mark.kind !== "start").map((mark, k) => html`<g key=${k}><line class=${`mark ${GRAVE.includes(mark.kind) ? "grave" : ""}`} x1=${x(mark.at)} x2=${x(mark.at)} y1="14" y2=${high} /><text class="small" x=${x(mark.at) + (x(mark.at) > width - 150 ? -4 : 4)} y="21" text-anchor=${x(mark.at) > width - 150 ? "end" : "start"}>${markText(mark)}</text><title>${`${markText(mark)} at ${clock(mark.at)}${mark.text ? `: ${mark.text}` : ""}`}</title></g>`)}
           ${head && html`<line class="playhead" x1=${x(head.at)} x2=${x(head.at)} y1="12" y2=${high} />`}
         </g>
-        ${drag && Math.abs(drag[1] - drag[0]) > 8 && html`<rect class="drag" x=${NAMES + Math.max(0, Math.min(...drag))} y="0" width=${Math.abs(drag[1] - drag[0])} height=${high} />`}
+        ${drag && Math.abs(drag[1] - drag[0]) > 8 && html`<rect class="drag" x=${names + Math.max(0, Math.min(...drag))} y="0" width=${Math.abs(drag[1] - drag[0])} height=${high} />`}
       </svg>`;
   };
   return html`<div ref=${ref}>${body()}</div>`;
@@ -127,10 +129,11 @@ function axisOf(it, width, folds, view) {
 /** Commits that stand apart by a pixel or more. */
 const commitsOf = (it, x) => [...new Set(it.commits.map((one) => Math.round(x(one.at))))];
 
-function Lane({ lane, y, width, x, picked, step, pick, until }) {
+function Lane({ lane, y, width, names, x, picked, step, pick, until }) {
   const isPicked = picked === plain(lane.node);
   const depth = lane.node.split("/").length - 1;
   const name = lane.node.split("/").pop();
+  const most = Math.max(6, Math.floor((names - 6 - depth * 10) / 7.4));
   const go = (event, address) => { event.stopPropagation(); pick(address); };
   const hold = (event) => event.stopPropagation();
   const newest = lane.segments.length ? lane.segments[lane.segments.length - 1].address : lane.node;
@@ -138,9 +141,9 @@ function Lane({ lane, y, width, x, picked, step, pick, until }) {
   return html`<g>
     ${isPicked && html`<rect class="picked-lane" x="0" y=${y} width=${width} height=${LANE} />`}
     <line class="lane-line" x1="0" x2=${width} y1=${y + LANE} y2=${y + LANE} />
-    <text class="lane-name node" x=${6 + depth * 10} y=${y + 15} tabindex="0" role="button" onPointerDown=${hold} onClick=${(event) => go(event, newest)} onKeyDown=${(event) => event.key === "Enter" && go(event, newest)}>${name.length > 22 ? `${name.slice(0, 21)}…` : name}${lane.visits > 1 ? ` ×${lane.visits}` : ""}<title>${lane.node}</title></text>
+    <text class="lane-name node" x=${6 + depth * 10} y=${y + 15} tabindex="0" role="button" onPointerDown=${hold} onClick=${(event) => go(event, newest)} onKeyDown=${(event) => event.key === "Enter" && go(event, newest)}>${name.length > most ? `${name.slice(0, most - 1)}…` : name}${lane.visits > 1 ? ` ×${lane.visits}` : ""}<title>${lane.node}</title></text>
     <g clip-path="url(#inside)">
-    ${strip.map((one, k) => html`<rect key=${`b${k}`} class=${`seg bucket ${one.bucket.status}`} fill-opacity=${one.shade} x=${one.left} y=${y + 4} width=${one.wide} height=${LANE - 8} onPointerDown=${hold} onClick=${(event) => go(event, one.bucket.first_item)}>
+    ${strip.map((one, k) => html`<rect key=${`b${k}`} class=${`seg bucket ${one.bucket.status} ${isPicked && `${step}/`.startsWith(`${short(one.bucket.first_item)}/`) ? "picked" : ""}`} fill-opacity=${one.shade} x=${one.left} y=${y + 4} width=${one.wide} height=${LANE - 8} onPointerDown=${hold} onClick=${(event) => go(event, one.bucket.first_item)}>
       <title>${`${count(one.bucket.count)} items ${one.bucket.status}${one.bucket.slowest ? `, the slowest, ${one.bucket.first_item}, took ${span(one.bucket.slowest)}` : ""}`}</title></rect>`)}
     ${!strip.length && lane.segments.map((one, k) => {
     const left = x(one.from);

@@ -1,6 +1,6 @@
 // Values as the server cuts them: a tree that asks for more as it is opened, and views of what has a form of its own.
 
-import { address, at as path, get, query } from "../api.js";
+import { address, at as path, get, isFile, pictureOf, query } from "../api.js";
 import { html, Problem, useState } from "../html.js";
 import { count, size } from "../words.js";
 
@@ -15,7 +15,7 @@ export function Value({ cut, from, name, isOpen = true }) {
   if (cut.state && STATES[cut.state] && cut.state !== "artifact") return html`<span class="value"><${Key} name=${name} /><em class="quiet">${STATES[cut.state]}</em></span>`;
   if (cut.shape === "chat" && cut.children) return html`<div class="value"><${Key} name=${name} /><${Chat} cut=${cut} /></div>`;
   if (cut.shape === "table" && cut.children) return html`<div class="value"><${Key} name=${name} /><${Rows} cut=${cut} from=${from} /></div>`;
-  if (cut.mime && cut.mime.startsWith("image/") && from) return html`<div class="value"><${Key} name=${name} /><img alt=${`${name || "value"}, ${cut.mime}, ${size(cut.bytes)}`} src=${raw(from, cut)} /></div>`;
+  if (cut.mime && cut.mime.startsWith("image/") && from && (!isFile() || cut.image)) return html`<div class="value"><${Key} name=${name} /><img alt=${`${name || "value"}, ${cut.mime}, ${size(cut.bytes)}`} src=${cut.image ? pictureOf(cut) : raw(from, cut)} /></div>`;
   if (cut.children) return html`<${Tree} cut=${cut} from=${from} name=${name} isOpen=${isOpen} />`;
   return html`<${Leaf} cut=${cut} from=${from} name=${name} />`;
 }
@@ -36,7 +36,7 @@ function Leaf({ cut, from, name }) {
   return html`<span class="value"><${Key} name=${name} /><span class="text">${text}</span>
     ${it.is_cut && html` <span class="quiet">… ${it.bytes ? size(it.bytes) : ""}</span>`}
     ${it.is_cut && !all && from && html` <button class="plain" onClick=${more}>more</button>`}
-    ${(it.is_cut || it.state === "artifact") && from && html` <a href=${raw(from, cut)} download>save</a>`}
+    ${(it.is_cut || it.state === "artifact") && from && !isFile() && html` <a href=${raw(from, cut)} download>save</a>`}
     <${Problem} error=${error} /></span>`;
 }
 

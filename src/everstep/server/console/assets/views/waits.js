@@ -2,7 +2,7 @@
 
 import { get, query } from "../api.js";
 import { Badge, html, Link, Problem, useAsked, useEffect } from "../html.js";
-import { onChange, sparse } from "../live.js";
+import { follow } from "../live.js";
 import { ask, here, runAt } from "../route.js";
 import { since } from "../words.js";
 import { Answer } from "./answering.js";
@@ -18,9 +18,7 @@ export default function Waits({ me }) {
   const told = useAsked((signal) => get(`/waits${query({ kind, flow, status, after, limit: 50 })}`, signal), JSON.stringify([kind, flow, status, after]), true);
   useEffect(() => {
     document.title = "Waits · everstep";
-    const again = sparse(told.reload, 1000);
-    const stop = onChange((event) => event.kind !== "live" && again());
-    return () => { stop(); again.stop(); };
+    return follow(told.reload);
   }, []);
   const rows = told.data ? told.data.waits : [];
   return html`<div class="pad"><h1>Waits</h1>

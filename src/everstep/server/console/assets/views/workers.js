@@ -15,7 +15,7 @@ export default function Workers() {
   }, []);
   const rows = told.data ? told.data.workers : [];
   return html`<div class="pad"><h1>Workers</h1><${Problem} error=${told.error} />
-    ${told.data && !rows.length && html`<p class="empty">No worker is alive. Start one with <code>everstep worker --flow FILE.py</code>.</p>`}
+    ${told.data && !rows.length && html`<p class="empty">No worker is alive. Start one with <code>everstep worker FILE.py</code>.</p>`}
     <div class="cards">${rows.map((one) => html`<article class="card" key=${one.id}>
       <div class="row"><strong>${one.host}</strong> <span class="quiet">process ${one.pid}, everstep ${one.release}</span></div>
       <div>${one.driving} of ${one.concurrency} at once${one.is_stopping ? ", is stopping" : ""}${one.is_slowed ? ", is slowed" : ""}</div>

@@ -1,0 +1,121 @@
+"""Runs that start others, wait for them and are cancelled: each child once, whatever kills the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everstep import Context, Flow, Host, node, wait
+from everstep.engine.keys import child_id
+from everstep.results import RunResult
+from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
+
+CHILDREN_OF = tuple(child_id(RUN, "begin", 1, f"start-ship@{k}") for k in (1, 2))
+
+
+def shipping(body: Bodies) -> Flow:
+    @node(output="parcel", effects="effectful", idempotency_key="auto")
+    def pack(order: str, ctx: Context):
+        with body("pack", ctx):
+            return f"parcel for {order}"
+
+    return Flow("ship", [pack], durability="strong")
+
+
+def shop_parts(*, waits: bool) -> Callable[[Bodies], Parts]:
+    """Starts two runs, and waits for them in the node behind."""
+
+    def parts(body: Bodies) -> Parts:
+        ship = shipping(body)
+
+        @node(output="started")
+        def begin(orders: list[str], ctx: Context):
+            with body("begin", ctx):
+                return [ctx.start(ship, {"order": order}).run_id for order in orders]
+
+        @node(output="parcels", halts=True)
+        def collect(started: list[str], ctx: Context):
+            return [ctx.result(one)["parcel"] for one in started]
+
+        @node(output="count")
+        def close(parcels: list[str], ctx: Context):
+            with body("close", ctx):
+                return len(parcels)
+
+        @node(output="count")
+        def leave(started: list[str], ctx: Context):
+            with body("leave", ctx):
+                return len(started)
+
+        return {"nodes": [begin, collect, close] if waits else [begin, leave], "starts": [ship]}
+
+    return parts
+
+
+def run_with_its_children(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Drive a run and, beside it, those that it waits for: their writes lie between its own."""
+    return host.run(flow, inputs, run_id=RUN)
+
+
+def run_and_then_its_children(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Drive a run that waits for none of those that it starts, and then them, one after the other."""
+    result = host.run(flow, inputs, run_id=RUN)
+    for one in CHILDREN_OF:
+        host.resume(one, flow.starts[0])
+    return result
+
+
+def asking_parts(body: Bodies) -> Parts:
+    """Starts a run that waits for a person, and waits for it."""
+
+    @node(output="parcel")
+    def pack(order: str, ctx: Context):
+        with body("pack", ctx):
+            return f"parcel for {order}"
+
+    ship = Flow("ship", [wait.approval("ok"), pack], durability="strong")
+
+    @node(output="parcel", halts=True)
+    def begin(order: str, ctx: Context):
+        child = ctx.start(ship, {"order": order})
+        return ctx.result(child)["parcel"]
+
+    return {"nodes": [begin], "starts": [ship]}
+
+
+def cancel_once_it_halts(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    host.run(flow, inputs, run_id=RUN)
+    host.cancel(RUN)
+    host.work([flow], until_idle=True)  # who was asked to stop, and had no owner, is ended by a worker
+    return host.run(flow, inputs, run_id=RUN)
+
+
+def cancel_a_fork(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Cancel a fork that waits for the same child, which goes on."""
+    if host.run(flow, inputs, run_id=RUN).status == "halted":
+        if all(info.run_id != FORK for info in host.runs()):
+            host.fork(RUN, fork_id=FORK)
+        host.resume(FORK, flow)
+        host.cancel(FORK)
+        for asked in host.waits(CHILDREN_OF[0], status="open"):
+            host.answer(asked.id, {"approved": True, "approver": "ann"})
+    return host.run(flow, inputs, run_id=RUN)
+
+
+FORK = "the-fork"
+ORDERS = {"orders": ["ann", "bob"]}
+FAMILIES = {
+    "child-runs": Scenario(
+        shop_parts(waits=True), ORDERS, program=run_with_its_children, runs=(RUN, *CHILDREN_OF)
+    ),
+}
+MORE_FAMILIES = {
+    "child-runs-left": Scenario(
+        shop_parts(waits=False), ORDERS, program=run_and_then_its_children, runs=(RUN, *CHILDREN_OF)
+    ),
+    "child-runs-cancelled": Scenario(
+        asking_parts, {"order": "ann"}, program=cancel_once_it_halts, runs=(RUN, CHILDREN_OF[0])
+    ),
+    "child-runs-forked": Scenario(
+        asking_parts, {"order": "ann"}, program=cancel_a_fork, runs=(RUN, CHILDREN_OF[0])
+    ),
+}
