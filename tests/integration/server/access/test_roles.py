@@ -308,7 +308,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
             "show_store",
             "who_am_i",
         }
-        none |= {"report_flow", "validate_flow", "judge_runs"}
+        none |= {"report_flow", "validate_flow", "judge_runs", "list_notices"}
         assert told == {e.name for e in FOR_VIEWERS} - none
 
     asyncio.run(run())
