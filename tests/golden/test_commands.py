@@ -116,6 +116,7 @@ CASES = [
     said("unpause", "unpause W1 --as ann"),
     said("unpause-again", "unpause W1 --as ann", 1),
     shown("unpause-flow-shown", "unpause --flow order --group acme"),
+    said("undo-refused", "undo A1 --as ann", 2),
     said("cancel", "cancel W1 --as ann"),
     said("breakers", "breakers"),
     said("breakers-reset", "breakers --reset prices --as ann"),

@@ -488,7 +488,7 @@ class Units:
             if self.leaving is not None:
                 raise Leave(f"node {self._call.path!r} waits")
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     await self._park()
                 draft = self._draft(unit, order.kept())
                 await self._put_aside(draft)
@@ -507,7 +507,7 @@ class Units:
     def _start_blocking(self, unit: Asked, order: ChildOrder | None, starts: Starts) -> Any:
         try:
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     self._hold()
                 draft = self._draft(unit, order.kept())
                 self._put_aside_blocking(draft)
@@ -613,7 +613,7 @@ class Units:
         try:
             if self.plays is not None:
                 raise BadRequest(
-                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo, which nothing doubles.",
+                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo without a double.",
                     fix="In a simulation, let the node have the undo, and give that a double.",
                 )
             by, given = undo_of_call(
