@@ -118,6 +118,7 @@ CASES = [
     said("unpause", "unpause W1 --as ann"),
     said("unpause-again", "unpause W1 --as ann", 1),
     shown("unpause-flow-shown", "unpause --flow order --group acme"),
+    said("undo-refused", "undo A1 --as ann", 2),
     said("cancel", "cancel W1 --as ann"),
     said("notices", "notices"),
     shown("notices-shown", "notices P1 --state pending"),

@@ -138,6 +138,7 @@ CASES = [
     Case("limits", "list_limits"),
     Case("unpause", "unpause_run", in_path="A3"),
     Case("unpause-flow", "unpause_flow", {"flow": "order", "group": "acme"}),
+    Case("undo-refused", "undo_run", {"by": "ann"}, 400, in_path="A1"),
     Case("cancel", "cancel_run", in_path="A3"),
     Case(
         "fork", "fork_run", {"at": 2, "fork_id": "A4", "state": {"lines": []}, "by": "ann"}, 202, in_path="A1"

@@ -488,7 +488,7 @@ class Units:
             if self.leaving is not None:
                 raise Leave(f"node {self._call.path!r} waits")
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     await self._park()
                 draft = self._draft(unit, order.kept())
                 await self._put_aside(draft)
@@ -498,11 +498,7 @@ class Units:
             if self._order is not None:
                 self._order.came(unit.label)
             started = self._started(unit)
-            try:
-                await starts.admit(started)
-            except StoreUnavailable as away:  # no outage is a failure of the node: its next owner admits it
-                self._midway.gave_up = away
-                raise
+            await starts.admit(started)
             return started.child
         finally:
             self._end(unit)
@@ -511,17 +507,13 @@ class Units:
     def _start_blocking(self, unit: Asked, order: ChildOrder | None, starts: Starts) -> Any:
         try:
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     self._hold()
                 draft = self._draft(unit, order.kept())
                 self._put_aside_blocking(draft)
                 self._midway.write(self._call, partial(self._note_start, unit, draft, starts))
             started = self._started(unit)
-            try:
-                starts.admit_blocking(started, holds_loop=self._midway.holds_loop(self._call))
-            except StoreUnavailable as away:
-                self._midway.gave_up = away
-                raise
+            starts.admit_blocking(started, holds_loop=self._midway.holds_loop(self._call))
             return started.child
         finally:
             self._end(unit)
@@ -621,7 +613,7 @@ class Units:
         try:
             if self.plays is not None:
                 raise BadRequest(
-                    f"step {unit.label[1:]!r} of {self._call.path!r} has an undo, which nothing doubles.",
+                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo without a double.",
                     fix="In a simulation, let the node have the undo, and give that a double.",
                 )
             by, given = undo_of_call(

@@ -32,7 +32,7 @@ def trip() -> ModuleType:
 def go(ledger: Path, towns: list[str], killer: Killer | None = None, dies: int = 0) -> RunResult:
     """Run the trip, in another process once the first has died."""
     example, data, clock = trip(), MemoryData(), ManualClock(auto=True)
-    example.LEDGER = ledger
+    vars(example)["LEDGER"] = ledger
     for act in (Killer(dies, act=crash) if dies else killer, None):
         store = Opened(MemoryStore(clock, data), None, "memory:")
         try:

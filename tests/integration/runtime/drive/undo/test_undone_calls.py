@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Context, Flow, Host, Status, node
+from everstep import AsyncContext, AsyncHost, Context, Flow, Host, Status, node
 from everstep.errors import BadRequest, UndoUnknown
 from everstep.results import RunResult
 from everstep.runtime.drive.units import undone
@@ -38,7 +38,7 @@ def travel(towns: list[str], ctx: Context) -> str:
 
 
 @node(output="trip")
-async def travel_async(towns: list[str], ctx: Context) -> str:
+async def travel_async(towns: list[str], ctx: AsyncContext) -> str:
     for town in towns:
         await ctx.step("book", book, f"{town} inn", nights=2, undo=unbook)
     raise ValueError("no flight")
@@ -171,7 +171,7 @@ def test_a_cancelled_node_finishes_the_call_that_it_makes_and_begins_no_other(ur
             return book(hotel, nights, idempotency_key=idempotency_key)
 
         @node(output="trip")
-        async def go(towns: list[str], ctx: Context) -> str:
+        async def go(towns: list[str], ctx: AsyncContext) -> str:
             for town in towns:
                 await ctx.step("book", slow, f"{town} inn", nights=2, undo=unbook)
             return ""
