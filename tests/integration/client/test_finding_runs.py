@@ -208,6 +208,7 @@ def test_each_argument_is_what_the_query_says(host: Host) -> None:
         "id_prefix": ("A", "id starts_with A"),
         "group": ("it's", "group = 'it''s'"),
         "owner": ("w-9", "owner = w-9"),
+        "started_by": ("A17", "started_by = A17"),
         "waiting": ("approval", "waiting = approval"),
         "waiting_at": ("colour", "waiting_at = colour"),
         "error": ("timed out", "error contains 'timed out'"),

@@ -158,11 +158,6 @@ class Flow:
         )
         self._take(said)
         self._wire(flatten(nodes), said)
-        self._complete_inputs: set[frozenset[str]] = set()
-        self.read_from: ReadFrom | None = None
-        """The IR that it was read from."""
-        self.original: Flow | None = None
-        """The flow that it is but for what a flow around it says of its nodes."""
         if self._raises and self.problems.errors:
             self._refuse()
 
@@ -187,6 +182,11 @@ class Flow:
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
+        self._complete_inputs: set[frozenset[str]] = set()
+        self.read_from: ReadFrom | None = None
+        """The IR that it was read from."""
+        self.original: Flow | None = None
+        """The flow that it is but for what a flow around it says of its nodes."""
         self.version, self.entry, self.tasks = said.version, said.entry, said.tasks
         self.channel, self.rules = said.channel, said.rules
         self.profiles = said.profiles
