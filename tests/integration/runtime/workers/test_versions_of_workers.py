@@ -79,7 +79,7 @@ def test_a_worker_says_which_everstep_it_is_and_which_versions_it_takes(host: Ho
         async with AsyncHost(host.url) as other:
             worker = other.worker([SECOND])
             working = asyncio.create_task(worker.run())
-            while not (found := await other.fleet.workers()) or len(found[0].takes) < 4:
+            while not (found := await other.fleet.workers()) or len(found[0].takes) < 5:
                 await asyncio.sleep(0.02)
             worker.stop()
             await working
