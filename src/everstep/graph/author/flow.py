@@ -336,7 +336,7 @@ class Flow:
         made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
         made.flow = self
         if undo is not None:
-            made.be_undone_by(undo)
+            made._be_undone_by(undo)
         if self.extension.keeps_as_around:
             made.flow = copy.copy(self)
             made.flow.durability = Durability()

@@ -53,7 +53,7 @@ class Subflow(Node):
             self.is_effectful = self.acts_in_call = self.inner.has_effects
             self.is_kept_at_once = self.inner.has_kept_at_once
 
-    def be_undone_by(self, undo: Any) -> None:
+    def _be_undone_by(self, undo: Any) -> None:
         """Take what undoes a visit to it."""
         self.undo = undo_node(undo, self.name)
 
