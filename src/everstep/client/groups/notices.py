@@ -11,7 +11,7 @@ from everstep.graph.tells import read_notice_id
 from everstep.model.acts import Act, act_of
 from everstep.model.commits import NoticeRow, NoticeState
 from everstep.ports.notices import NoticeFilter
-from everstep.runtime.operations.acting import riding, written
+from everstep.runtime.operations.acting import one_more, riding, written
 from everstep.runtime.waits.notices.send import SentNotices, send_due
 from everstep.runtime.waits.notices.told import notice_store
 
@@ -77,11 +77,16 @@ class NoticeCalls:
 
     async def again_all(self, *, by: str | None = None, comment: str | None = None) -> int:
         """Have all dead letters sent once more, and return how many there were."""
+        act = act_of(by, comment)
+        return await self._parts.audited("resend", act, self._all_again(act))
+
+    async def _all_again(self, act: Act | None) -> int:
         store, many = notice_store(self._services), 0
         wanted = NoticeFilter(state=NoticeState.DEAD, limit=_PAGE)
         while rows := await store.notices(wanted):
             for row in rows:
-                await self.again(row.notice_id, by=by, comment=comment)
+                one_more(act)
+                await self._again(row.notice_id, read_notice_id(row.notice_id), act)
             many += len(rows)
             wanted = NoticeFilter(state=NoticeState.DEAD, limit=_PAGE, before=rows[-1].number)
         return many

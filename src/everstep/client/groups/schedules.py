@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +173,11 @@ class ScheduleCalls:
         A worker starts it, once for the same `id`. It does not if the schedule is paused, until it goes on.
         """
         key = self._services.ids.new_id() if id is None else id
-        await self._send(schedule_id, "run_schedule", {"act": "run", "key": key}, key, by, comment)
+
+        async def run(row: RunRow) -> Any:
+            return {"act": "run", "key": key}
+
+        await self._send(schedule_id, "run_schedule", run, key, by, comment)
         return run_asked_for(schedule_id, key)
 
     async def change(
@@ -198,7 +202,6 @@ class ScheduleCalls:
 
         Times count from then on. What was asked of it before is done first.
         """
-        state = await self._state(await self._row(schedule_id))
         given: dict[str, Any] = {"cron": cron, "every": every, "zone": zone, "inputs": inputs}
         given |= {
             "time_input": time_input,
@@ -209,15 +212,17 @@ class ScheduleCalls:
         }
         given |= {"priority": priority, "group": group}
         said = {name: value for name, value in given.items() if value is not None}
-        before = dict(state.spec)
-        if "cron" in said or "every" in said:
-            before |= {"cron": None, "every": None}
-        if "every" in said:
-            before["zone"] = "UTC"
-        spec = checked(before.pop("flow"), before | said)
-        await self._send(
-            schedule_id, "change_schedule", {"act": "change", "spec": spec.told()}, None, by, comment
-        )
+
+        async def change(row: RunRow) -> Any:
+            before = dict((await self._state(row)).spec)
+            if "cron" in said or "every" in said:
+                before |= {"cron": None, "every": None}
+            if "every" in said:
+                before["zone"] = "UTC"
+            spec = checked(before.pop("flow"), before | said)
+            return {"act": "change", "spec": spec.told()}
+
+        await self._send(schedule_id, "change_schedule", change, None, by, comment)
 
     async def backfill(
         self,
@@ -235,26 +240,35 @@ class ScheduleCalls:
         At most so many, and so many at once; each run has the tag `backfill`. A time that was started before
         is left alone, so the same again does what is missing. One more backfill takes the place of the first.
         """
-        now = self._services.time.now()
-        first, last = time_of(since, now, "since"), time_of(until, now, "until")
-        if not first < last <= now:
-            raise BadRequest(
-                f"{spelled(first)} to {spelled(last)} is no time gone by.",
-                fix="Give `since` before `until`, up to now.",
-            )
-        for name, value, most in (("at_most", at_most, MOST_FILLED), ("at_once", at_once, MOST_PENDING)):
-            if type(value) is not int or not 1 <= value <= most:
-                raise BadRequest(f"{name} is {value!r:.40}.", fix=f"Give a whole number from 1 to {most:,}.")
-        before = first - datetime.resolution
-        fill = Backfill(after=before.astimezone(UTC), until=last, left=at_most, at_once=at_once)
-        told = {"act": "backfill", "backfill": msgspec.to_builtins(fill)}
-        await self._send(schedule_id, "backfill_schedule", told, None, by, comment)
+
+        async def backfill(row: RunRow) -> Any:
+            now = self._services.time.now()
+            first, last = time_of(since, now, "since"), time_of(until, now, "until")
+            if not first < last <= now:
+                raise BadRequest(
+                    f"{spelled(first)} to {spelled(last)} is no time gone by.",
+                    fix="Give `since` before `until`, up to now.",
+                )
+            for name, value, most in (("at_most", at_most, MOST_FILLED), ("at_once", at_once, MOST_PENDING)):
+                if type(value) is not int or not 1 <= value <= most:
+                    raise BadRequest(
+                        f"{name} is {value!r:.40}.", fix=f"Give a whole number from 1 to {most:,}."
+                    )
+            before = first - datetime.resolution
+            fill = Backfill(after=before.astimezone(UTC), until=last, left=at_most, at_once=at_once)
+            return {"act": "backfill", "backfill": msgspec.to_builtins(fill)}
+
+        await self._send(schedule_id, "backfill_schedule", backfill, None, by, comment)
 
     async def stop_backfill(
         self, schedule_id: str, *, by: str | None = None, comment: str | None = None
     ) -> None:
         """Start no more times gone by; those that were started go on."""
-        await self._send(schedule_id, "stop_backfill", {"act": "stop_backfill"}, None, by, comment)
+
+        async def stop(row: RunRow) -> Any:
+            return {"act": "stop_backfill"}
+
+        await self._send(schedule_id, "stop_backfill", stop, None, by, comment)
 
     async def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
         """Remove a schedule for good; its id is free again. Runs that it has started go on.
@@ -271,12 +285,20 @@ class ScheduleCalls:
         await self._parts.audited("delete_schedule", act, delete(), schedule_id)
 
     async def _send(
-        self, schedule_id: str, what: str, value: Any, key: str | None, by: str | None, comment: str | None
+        self,
+        schedule_id: str,
+        what: str,
+        ask: Callable[[RunRow], Awaitable[Any]],
+        key: str | None,
+        by: str | None,
+        comment: str | None,
     ) -> None:
+        """Send a schedule what `ask` makes of its row; what that raises is a refusal of the act."""
         act = act_of(by, comment)
 
         async def send() -> None:
             row = await self._row(schedule_id)
+            value = await ask(row)
             inboxes = Inboxes(self._services, self._runs.keeper)
             await inboxes.send(row.run_id, SIGNAL, value, signal_id=key, act=act)
 
