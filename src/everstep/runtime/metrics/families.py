@@ -120,14 +120,13 @@ def _of_fleet(seen: Seen) -> Iterator[Family]:
         "flow",
         untaken(seen.backlog, seen.workers),
     )
-    if seen.waiting:
-        yield _labelled(
-            "everstep_limit_waiting_runs",
-            "gauge",
-            "Runs that are due and wait for room in a limit, or for their turn.",
-            "limit",
-            seen.waiting,
-        )
+    yield _labelled(
+        "everstep_limit_waiting_runs",
+        "gauge",
+        "Runs that are due and wait for room in a limit, or for their turn.",
+        "limit",
+        seen.waiting,
+    )
 
 
 def _of_guards(services: Services) -> Iterator[Family]:
