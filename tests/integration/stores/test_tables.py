@@ -144,8 +144,7 @@ def fill_side_tables(execute: Callable[[str], object], tables: list[str]) -> Non
         "taken_events": "(run_key, path, name, event_id) VALUES (7, 'p', 'n', 'e')",
         "tags": "(run_key, name, value) VALUES (7, 'n', 'v')",
         "attributes": "(run_key, name, kind, text_value) VALUES (7, 'n', 'text', 'v')",
-        "votes": "(wait_id, voter, run_key, approves, voted_at) VALUES ('w', 'v', 7, true, 1)",
-        "notices": "(run_key, notifier, status, at, due_at) VALUES (7, 'n', 'failed', 1, 1)",
+        "notices": "(run_key, notifier, occasion, at, due_at) VALUES (7, 'n', 'failed', 1, 1)",
     }
     for table in tables:
         execute(f"INSERT INTO {table} {values[table]}")
