@@ -70,6 +70,7 @@ LEAST = {
     "validate_flow": "viewer",
     "judge_runs": "viewer",
     "cancel_run": "operator",
+    "undo_run": "operator",
     "pause_run": "operator",
     "unpause_run": "operator",
     "list_limits": "viewer",
