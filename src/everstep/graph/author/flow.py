@@ -149,6 +149,12 @@ class Flow:
         )
         self._take(said)
         self._wire(flatten(nodes), said)
+        self._begin()
+        if self._raises and self.problems.errors:
+            self._refuse()
+
+    def _begin(self) -> None:
+        """Note that it comes from its author, and was not looked at yet."""
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -156,8 +162,6 @@ class Flow:
         """The flow that it is but for what a flow around it says of its nodes."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
-        if self._raises and self.problems.errors:
-            self._refuse()
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
         """Make a plan of the nodes, and find out what is wrong with it."""
