@@ -84,6 +84,12 @@ class Flow:
     """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
+    read_from: ReadFrom | None = None
+    """The IR that it was read from."""
+    original: Flow | None = None
+    """The flow that it is but for what a flow around it says of its nodes."""
+    source: str | None = None
+    """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
     _raises = True
 
     def __init__(
@@ -139,7 +145,7 @@ class Flow:
             max_concurrency=max_concurrency,
             max_running=max_running,
             max_per_group=max_per_group,
-            limits=limits,
+            **({} if limits == () else {"limits": limits}),
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
@@ -149,19 +155,9 @@ class Flow:
         )
         self._take(said)
         self._wire(flatten(nodes), said)
-        self._begin()
+        self._complete_inputs: set[frozenset[str]] = set()
         if self._raises and self.problems.errors:
             self._refuse()
-
-    def _begin(self) -> None:
-        """Note that it comes from its author, and was not looked at yet."""
-        self._complete_inputs: set[frozenset[str]] = set()
-        self.read_from: ReadFrom | None = None
-        """The IR that it was read from."""
-        self.original: Flow | None = None
-        """The flow that it is but for what a flow around it says of its nodes."""
-        self.source: str | None = None
-        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
         """Make a plan of the nodes, and find out what is wrong with it."""

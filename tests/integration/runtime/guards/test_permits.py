@@ -48,7 +48,7 @@ def test_what_a_supplier_asks_for_holds_for_all() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: node(output="b", limit="openai")(lambda a: a),
+        lambda: node(output="b", limit="openai")(lambda a: a),  # type: ignore[call-overload]
         lambda: node(output="b", limit=Limit("openai", running=1, by="a"))(lambda a: a),
         lambda: node(output="b", limit=Limit("openai", running=1, weight=2))(lambda a: a),
     ],

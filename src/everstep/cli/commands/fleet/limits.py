@@ -30,7 +30,9 @@ def limits(flow: str | None, store: str | None, as_json: bool) -> None:
     if as_json:
         write_json({"limits": [wire(one) for one in found]})
     elif found:
-        write_table(["limit", "flow", "key", "running", "started", "waiting", "why"], map(_row, found))
+        write_table(
+            ["limit", "flow", "key", "running", "started", "waiting", "why"], [_row(one) for one in found]
+        )
     else:
         click.echo("no limit is in use")
 
