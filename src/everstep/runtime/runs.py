@@ -37,7 +37,7 @@ from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import describe_error
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
-from everstep.runtime.events import Event, EventKind, tell
+from everstep.runtime.events import Event, EventKind, Listener, tell
 from everstep.runtime.inputs import Given, check_kept, check_same_flow, check_same_inputs, draft_run
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
@@ -530,9 +530,8 @@ class Runs:
                 row = await heeding_starter(services, row)
             stop = row.stop_request
             if stop is not None and is_other(row, flow) and not await self.resting.has_to_undo(row):
-                await self.resting.end_cancelled(
-                    row, lease
-                )  # it would not be taken over to this flow any more
+                # It would not be taken over to this flow any more.
+                await self.resting.end_cancelled(row, lease)
                 self.keeper.drop(lease)
                 return await self.reader.recorded(await self.reader.row(row.run_id))
             if is_other(row, flow):
@@ -574,15 +573,21 @@ class Runs:
             await give_back(self._services, self.keeper, lease)
             raise
         if services.listener is not None and resumed is not None:
-            data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
-            if calls := sum(len(units.at) for scope in state.scopes() for units in scope.units.values()):
-                data["calls"] = calls
-            self._emit("run_resumed", row.run_id, data | resumed.to_wire())
-            for path, visit in state.done():
-                at = resumed.resumed_at
-                event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
-                tell(services.listener, event)
+            self._tell_resumed(services.listener, flow, journal, state, resumed)
         return Ready(journal, state, space, resumed, stop)
+
+    def _tell_resumed(
+        self, listener: Listener, flow: Flow, journal: Journal, state: RunState, resumed: Resumed
+    ) -> None:
+        """Tell who listens where a run goes on, and what is taken from its records."""
+        data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
+        if calls := sum(len(units.at) for scope in state.scopes() for units in scope.units.values()):
+            data["calls"] = calls
+        self._emit("run_resumed", journal.run_id, data | resumed.to_wire())
+        for path, visit in state.done():
+            at = resumed.resumed_at
+            event = Event(kind="step_replayed", run_id=journal.run_id, at=at, node=path, visit=visit)
+            tell(listener, event)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by a caller that could not claim it, or died before."""

@@ -85,6 +85,12 @@ class Flow:
     """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
+    read_from: ReadFrom | None = None
+    """The IR that it was read from."""
+    original: Flow | None = None
+    """The flow that it is but for what a flow around it says of its nodes."""
+    source: str | None = None
+    """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
     _raises = True
 
     def __init__(
@@ -151,12 +157,6 @@ class Flow:
         self._take(said)
         self._wire(flatten(nodes), said)
         self._complete_inputs: set[frozenset[str]] = set()
-        self.read_from: ReadFrom | None = None
-        """The IR that it was read from."""
-        self.original: Flow | None = None
-        """The flow that it is but for what a flow around it says of its nodes."""
-        self.source: str | None = None
-        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         if self._raises and self.problems.errors:
             self._refuse()
 

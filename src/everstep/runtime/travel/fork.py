@@ -129,16 +129,20 @@ async def fork(
     verdict = await patiently(services.clock, partial(services.committer.put, commit), outage(services.store))
     if audit is not None:
         written(audit, is_done=verdict is Verdict.ACCEPTED)
-    if verdict is Verdict.EXISTS:
-        raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
     if verdict is not Verdict.ACCEPTED:
-        raise RunNotFound(
-            f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
-        )
+        raise _refused(verdict, new_id, link)
     if services.meter is not None:
         services.meter.of(link.row.flow_id).forked()
     await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
+
+
+def _refused(verdict: Verdict, new_id: str, link: Link) -> BadRequest | RunNotFound:
+    if verdict is Verdict.EXISTS:
+        return BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
+    return RunNotFound(
+        f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
+    )
 
 
 def _check_may_fork(row: RunRow) -> None:
