@@ -181,9 +181,13 @@ class RestingRuns:
             return
         with suppress(StoreError, LeaseConflict, LeaseLost, RunNotFound):
             lease = await self.claim(row.run_id, Durability(), waits=False)
-            fresh = await self.reader.row(row.run_id)
-            if fresh.status.is_final or not await self.end_cancelled(fresh, lease):
+            try:
+                fresh = await self.reader.row(row.run_id)
+                if fresh.status.is_final or not await self.end_cancelled(fresh, lease):
+                    await self.release(lease)
+            except BaseException:
                 await self.release(lease)
+                raise
 
     async def reopen(self, row: RunRow, act: Act | None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.

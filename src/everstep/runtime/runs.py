@@ -526,8 +526,7 @@ class Runs:
         begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
-            if row.started_by is not None and row.checkpoints == 1:
-                row = await heeding_starter(services, row)
+            row = row if row.started_by is None else await heeding_starter(services, row)
             stop = row.stop_request
             if stop is not None and is_other(row, flow) and not await self.resting.has_to_undo(row):
                 # It would not be taken over to this flow any more.
