@@ -31,6 +31,7 @@ KNOWN: dict[str, list[str]] = {
     "wait_id": [],
     "token": [],
     "breaker": ["mail"],
+    "notice_id": ["broken-1"],
     "event": ["paid"],
     "address": ["add", "explode"],
     "flow": ["plain", "asking"],

@@ -77,6 +77,7 @@ class NoticeCalls:
 
     async def again_all(self, *, by: str | None = None, comment: str | None = None) -> int:
         """Have all dead letters sent once more, and return how many there were."""
+        act_of(by, comment)  # a name that cannot be one is refused though there are none
         store, many = notice_store(self._services), 0
         wanted = NoticeFilter(state=NoticeState.DEAD, limit=_PAGE)
         while rows := await store.notices(wanted):
