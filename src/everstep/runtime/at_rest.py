@@ -149,11 +149,15 @@ class RestingRuns:
             return
         with suppress(StoreError, LeaseConflict, LeaseLost, RunNotFound):
             lease = await self.claim(row.run_id, Durability(), waits=False)
-            fresh = await self.reader.row(row.run_id)
-            if fresh.status.is_final:
+            try:
+                fresh = await self.reader.row(row.run_id)
+                if fresh.status.is_final:
+                    await self.release(lease)
+                else:
+                    await self.end_cancelled(fresh, lease)
+            except BaseException:
                 await self.release(lease)
-            else:
-                await self.end_cancelled(fresh, lease)
+                raise
 
     async def reopen(self, row: RunRow, act: Act | None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.

@@ -504,8 +504,7 @@ class Runs:
         begun: Journal | None = None
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
-            if row.started_by is not None and row.checkpoints == 1:
-                row = await heeding_starter(services, row)
+            row = row if row.started_by is None else await heeding_starter(services, row)
             if row.stop_request is not None and is_other(row, flow):
                 await self.resting.end_cancelled(
                     row, lease

@@ -208,6 +208,7 @@ def test_each_argument_is_what_the_query_says(host: Host) -> None:
         "id_prefix": ("A", "id starts_with A"),
         "group": ("it's", "group = 'it''s'"),
         "owner": ("w-9", "owner = w-9"),
+        "started_by": ("A17", "started_by = A17"),
         "waiting": ("approval", "waiting = approval"),
         "waiting_at": ("colour", "waiting_at = colour"),
         "error": ("timed out", "error contains 'timed out'"),
@@ -223,7 +224,7 @@ def test_each_argument_is_what_the_query_says(host: Host) -> None:
     for name, (value, where) in said.items():
         alone = [run.run_id for run in host.runs(**{name: value})]
         assert alone == [run.run_id for run in host.runs(where=where)], name
-        assert alone or name == "owner"
+        assert alone or name in ("owner", "started_by")
         both = host.runs(**{name: value}, flow="orders", where="status != completed")
         whole = host.runs(where=f"flow = orders and status != completed and {where}")
         assert [run.run_id for run in both] == [run.run_id for run in whole], name

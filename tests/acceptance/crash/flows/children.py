@@ -83,9 +83,10 @@ def asking_parts(body: Bodies) -> Parts:
 
 
 def cancel_once_it_halts(host: Host, flow: Flow, inputs: Facts) -> RunResult:
-    host.run(flow, inputs, run_id=RUN)
+    if host.run(flow, inputs, run_id=RUN).status == "halted":
+        host.resume(CHILDREN_OF[0], flow.starts[0])  # if it could not be driven beside its starter
     host.cancel(RUN)
-    host.work([flow], until_idle=True)  # who was asked to stop, and had no owner, is ended by a worker
+    host.resume(CHILDREN_OF[0], flow.starts[0])  # which was asked to stop, and ends if it has not yet
     return host.run(flow, inputs, run_id=RUN)
 
 

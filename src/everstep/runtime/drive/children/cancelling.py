@@ -56,9 +56,10 @@ async def _unfinished(services: Services, run_id: str, persist: Persist) -> Any:
 
 async def heeding_starter(services: Services, row: RunRow) -> RunRow:
     """Return a run that is to be driven for the first time, asked to stop if its starter was cancelled."""
-    assert row.started_by is not None
-    starter = await services.store.run(row.started_by.run) if goes_down(row) else None
-    if starter is None or row.stop_request is not None:
+    if row.started_by is None or row.checkpoints > 1 or row.stop_request is not None or not goes_down(row):
+        return row
+    starter = await services.store.run(row.started_by.run)
+    if starter is None:
         return row
     is_asked = not starter.status.is_final and starter.stop_request is StopRequest.CANCEL
     if not (is_asked or starter.status is Status.CANCELLED):

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused
+from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused, StoreError
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.started_flows import startable
 from everstep.model.enums import Status
@@ -143,7 +143,7 @@ class Family:
         now, is_ripe = self._services.time.now(), False
         for row in await open_waits(self._services.store, run_id):
             is_told = row.status is WaitStatus.OPEN and child_in(row.topic) is not None
-            is_ripe = row.is_ripe(now) or (is_told and await look(self._services, row, _nobody)) or is_ripe
+            is_ripe = row.is_ripe(now) or (is_told and await look(self._services, row, _untold)) or is_ripe
         return is_ripe
 
     async def _is_brought(self, outcome: Outcome) -> bool:
@@ -204,7 +204,7 @@ class Family:
         except (LeaseConflict, RunPaused, HostClosed):
             return  # another process has it, or none is to have it
         except Exception as error:
-            if not isinstance(error, EverstepError):
+            if isinstance(error, StoreError) or not isinstance(error, EverstepError):
                 self._broken = error
                 return
             log.error("run %r, which run %r needs, cannot be driven here: %s", run_id, self._root, error)
@@ -224,5 +224,5 @@ class Family:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _nobody(run_id: str) -> None:
+def _untold(run_id: str) -> None:
     """Tell no one: who asks goes on with the run itself."""

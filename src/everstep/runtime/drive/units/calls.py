@@ -484,7 +484,11 @@ class Units:
             if self._order is not None:
                 self._order.came(unit.label)
             started = self._started(unit)
-            await starts.admit(started)
+            try:
+                await starts.admit(started)
+            except StoreUnavailable as away:  # no outage is a failure of the node: its next owner admits it
+                self._midway.gave_up = away
+                raise
             return started.child
         finally:
             self._end(unit)
@@ -499,7 +503,11 @@ class Units:
                 self._put_aside_blocking(draft)
                 self._midway.write(self._call, partial(self._note_start, unit, draft, starts))
             started = self._started(unit)
-            starts.admit_blocking(started, holds_loop=self._midway.holds_loop(self._call))
+            try:
+                starts.admit_blocking(started, holds_loop=self._midway.holds_loop(self._call))
+            except StoreUnavailable as away:
+                self._midway.gave_up = away
+                raise
             return started.child
         finally:
             self._end(unit)

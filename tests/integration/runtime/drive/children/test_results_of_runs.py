@@ -1,4 +1,4 @@
-"""What a node is told of the end of a run that it has started: whoever drives which, and whatever crashes."""
+"""What a node is told of the end of a run that it has started: no matter who drives which."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ export function Picture({ it }) {
     ${it.nodes.map((node) => html`<${Box} key=${node.path} node=${node} isPlain />`)}</svg>`;
 }
 
-/** An edge of which nobody asks whether it was taken. */
+/** An edge of which no one asks whether it was taken. */
 const PLAIN = { times: 0 };
 const TIPS = ["pale", "taken", "chosen", "differs"];
 const Tip = () => html`<defs>${TIPS.map((kind) => html`<marker id=${`tip-${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="10" markerHeight="10" orient="auto-start-reverse"><path class=${`tip ${kind}`} d="M0 0 8 4 0 8z" /></marker>`)}</defs>`;
