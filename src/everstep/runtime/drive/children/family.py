@@ -23,8 +23,8 @@ from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import open_waits
 
 log = logging.getLogger("everstep")
-LOOK = 0.1
-"""Seconds between two looks at whether the store was written to."""
+LOOK, LONGEST = 0.1, 5.0
+"""Seconds between two looks at runs that others drive: at first, and once nothing has come for a while."""
 AT_ONCE = 32
 """So many of them are driven at a time."""
 _PAGE = 1000
@@ -56,6 +56,9 @@ class Family:
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._is_over = False
+        self._unfit: set[str] = set()
+        """Those that cannot be driven here."""
+        self._pause_for = LOOK
         self._broken: Exception | None = None
         """What went wrong that is no word of a run: who drives the first one hears of it."""
 
@@ -94,6 +97,7 @@ class Family:
                 self._news.clear()
                 await self._take_awaited(outcome, self._flow)
                 if await self._is_ripe(outcome.run_id):
+                    self._pause_for = LOOK
                     outcome = await self._go_on(outcome)
                     continue
                 await self._take_ripe()
@@ -135,7 +139,8 @@ class Family:
                 self.take(run_id, self._flows[run_id])
 
     async def _pause(self) -> bool:
-        await self._services.system.pause(LOOK)
+        await self._services.system.pause(self._pause_for)
+        self._pause_for = min(2 * self._pause_for, LONGEST)
         return True
 
     async def _is_ripe(self, run_id: str) -> bool:
@@ -147,12 +152,17 @@ class Family:
         return is_ripe
 
     async def _is_brought(self, outcome: Outcome) -> bool:
-        """True if a run that is waited for is being driven elsewhere."""
+        """True if a run that is waited for is driven elsewhere, or from now on here, as its owner is gone."""
         now = self._services.time.now()
         for wait in outcome.waits:
             child = child_in(wait.topic)
             row = None if child is None else await self._services.store.run(child)
-            if row is not None and row.lease is not None and row.lease.expires_at > now:
+            if row is None or row.status.is_final:
+                continue
+            if row.lease is not None and row.lease.expires_at > now:
+                return True
+            if row.status is Status.RUNNING and row.run_id in self._flows and row.run_id not in self._unfit:
+                self.take(row.run_id, self._flows[row.run_id])
                 return True
         return False
 
@@ -201,12 +211,15 @@ class Family:
                 if outcome.status is Status.HALTED:
                     self._halted.add(run_id)
                     await self._take_awaited(outcome, flow)
-        except (LeaseConflict, RunPaused, HostClosed):
-            return  # another process has it, or none is to have it
+        except LeaseConflict:
+            self._halted.add(run_id)  # another process has it, perhaps not for long
+        except (RunPaused, HostClosed):
+            self._unfit.add(run_id)
         except Exception as error:
             if isinstance(error, StoreError) or not isinstance(error, EverstepError):
                 self._broken = error
                 return
+            self._unfit.add(run_id)
             log.error("run %r, which run %r needs, cannot be driven here: %s", run_id, self._root, error)
         finally:
             self._tasks.pop(run_id, None)
