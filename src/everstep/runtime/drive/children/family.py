@@ -213,6 +213,7 @@ class Family:
                     await self._take_awaited(outcome, flow)
         except LeaseConflict:
             self._halted.add(run_id)  # another process has it, perhaps not for long
+            await self._pause()
         except (RunPaused, HostClosed):
             self._unfit.add(run_id)
         except Exception as error:
