@@ -90,7 +90,7 @@ class Fleet:
             new_owner=lambda: str(uuid4()),
             ttl=TTL,
             process=None,
-            limit=self.chance.choice([1, 4, 32]),
+            limit=self.chance.choice([1, 4, max(32, len(self._keys))]),
             quotas=QUOTAS,
         )
         for row, lease in claimed:
