@@ -416,7 +416,7 @@ class Changes(Suite):
         reader.halted("run", "w", due_in=10)
         while watcher.store.changes() == unheard:  # until it is heard of, nothing is at rest
             assert time.monotonic() < ends
-        before = _changes_at_rest(watcher)
+        before = _changes_at_rest(watcher, rest=4 * REST)
         for client in (watcher, reader):
             client.waits()
             client.wait("w")
@@ -426,9 +426,9 @@ class Changes(Suite):
         assert _changes_at_rest(watcher) == before
 
 
-def _changes_at_rest(watcher: Client) -> int:
+def _changes_at_rest(watcher: Client, rest: float = REST) -> int:
     """Return the number once it stands still: who is told of changes may hear of one a little later."""
-    seen, rests = watcher.store.changes(), REST if watcher.store.capabilities.remote else 0.0
+    seen, rests = watcher.store.changes(), rest if watcher.store.capabilities.remote else 0.0
     since = time.monotonic()
     while time.monotonic() - since < rests:
         if (now := watcher.store.changes()) != seen:
