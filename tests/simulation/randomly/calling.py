@@ -167,26 +167,22 @@ def _over(built: Calling, scene: Scene, part: Part) -> None:
 
 def _hears(built: Calling, scene: Scene, part: Part) -> None:
     """A node that waits for a signal."""
-    source = scene.pick(part.reads[0])
-    if scene.is_quiet:
-        built._plain(scene, [source], part.body)
-        return
-    number = built._next()
-    first = built.node(scene, [source], part.body)
-    scene.wired.append(chain(first, wait.signal(f"note{number}", output=f"v{number}")))
-    scene.gives(first.outputs[0])
-    scene.gives(f"v{number}")
+    _listens(built, scene, part, lambda number: wait.signal(f"note{number}", output=f"v{number}"))
 
 
 def _expects(built: Calling, scene: Scene, part: Part) -> None:
     """A node that waits for an event."""
+    _listens(built, scene, part, lambda number: wait.event(f"news{number}", output=f"v{number}"))
+
+
+def _listens(built: Calling, scene: Scene, part: Part, waits: Callable[[int], Node]) -> None:
     source = scene.pick(part.reads[0])
     if scene.is_quiet:
         built._plain(scene, [source], part.body)
         return
     number = built._next()
     first = built.node(scene, [source], part.body)
-    scene.wired.append(chain(first, wait.event(f"news{number}", output=f"v{number}")))
+    scene.wired.append(chain(first, waits(number)))
     scene.gives(first.outputs[0])
     scene.gives(f"v{number}")
 
