@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
+    from everstep.graph.limits import Limit
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
 else:
@@ -57,6 +58,7 @@ __all__ = [
     "Host",
     "ItemError",
     "KeyRing",
+    "Limit",
     "Node",
     "Retention",
     "Retry",
@@ -85,6 +87,7 @@ _HOMES = {
     "Done": "everstep.graph.author.unknown_effects",
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",
+    "Limit": "everstep.graph.limits",
     "current": "everstep.steps",
     "report": "everstep.graph.check.report",
     "step": "everstep.steps",

@@ -54,7 +54,8 @@ EverstepError
 ├── ScheduleNotFound          schedule.not_found       no such schedule
 ├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
 ├── UnknownNotifier           notifier.unknown         likewise for who is to be told
-├── NotifyFailed              notifier.failed          a notification of a wait could not be sent
+├── NotifyFailed              notifier.failed          a notification of a wait or a run could not be sent
+├── NoticeNotFound            notice.not_found         there is no such notice, to be sent again
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── NotCheckpointable         DAG-CKPT-001             a node that cannot be checkpointed, in a strong flow
@@ -179,6 +180,21 @@ class StepFailed(EverstepError):
 
 class StepChanged(EverstepError):
     code = "step.changed"
+
+
+class UndoUnknown(EverstepError):
+    """Nothing here knows how a step is undone."""
+
+    code = "undo.unknown"
+    exit_code = 1
+
+
+class RunUndone(EverstepError):
+    """A run has undone what it did, or began to: it goes forward no more."""
+
+    code = "run.undone"
+    exit_code = 2
+    http_status = 409
 
 
 class ProbeFailed(EverstepError):
@@ -414,6 +430,12 @@ class UnknownNotifier(EverstepError):
     http_status = 422
 
 
+class NoticeNotFound(EverstepError):
+    code = "notice.not_found"
+    exit_code = 2
+    http_status = 404
+
+
 class NotifyFailed(EverstepError):
     code = "notifier.failed"
     http_status = 502
@@ -525,6 +547,14 @@ class LeaseConflict(EverstepError):
 
 class LeaseLost(LeaseConflict):
     code = "store.lease_lost"
+
+
+class NoRoom(EverstepError):
+    """A limit has no room now; `details` say of which key, and until when if that is known."""
+
+    code = "limit.no_room"
+    http_status = 409
+    exit_code = 2
 
 
 class StateCorrupted(EverstepError):

@@ -21,6 +21,7 @@ from everstep.client.looking.comparison import (
 from everstep.client.looking.cuts import CutChild, ValueCut
 from everstep.client.looking.drawing import FlowDrawing, RunDrawing
 from everstep.client.looking.edges import LoopRounds, RunEdges, TakenEdge
+from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
 from everstep.client.looking.shown_values import RawValue, RunValues
 from everstep.client.looking.store_info import FlowRules, StoreInfo
 from everstep.client.looking.timeline import (
@@ -54,6 +55,7 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     DrivenInfo,
+    NoticeInfo,
     PauseInfo,
     PublishedEvent,
     RunInfo,
@@ -77,9 +79,10 @@ from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode
 from everstep.model.acts import Act, AuditOutcome, Known
 from everstep.model.address import Part
 from everstep.model.bundles import BundledRun, LeftOut
+from everstep.model.commits import NoticeState
 from everstep.model.compat import Compat, CompatGroup, Compatibility, FlowCompat
 from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
-from everstep.model.leases import Driven, Process, Taken, WorkerRow
+from everstep.model.leases import Driven, KeyLimit, Process, Taken, WorkerRow
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
 from everstep.model.records import (
     ArtifactRef,
@@ -96,6 +99,9 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
     StreamAt,
+    Undo,
+    Undoable,
+    UndoState,
     UnitAt,
     UnitFacts,
     Written,
@@ -120,6 +126,7 @@ from everstep.runtime.operations.bulk.verdict import BulkAct, BulkOutcome
 from everstep.runtime.operations.count import RunCount
 from everstep.runtime.operations.durations import Durations, FlowDurations, NodeDurations, Spread
 from everstep.runtime.operations.flows import FlowInfo
+from everstep.runtime.operations.limits import LimitInfo
 from everstep.runtime.operations.untaken import Untaken, WhyUntaken
 from everstep.runtime.outage.outbox import Drained
 from everstep.runtime.rekey import Rekeyed
@@ -133,6 +140,7 @@ from everstep.runtime.travel.bisect import Divergence, Visited
 from everstep.runtime.travel.explain import Awaited, Explanation, Planned, Recorded
 from everstep.runtime.travel.fork import AgainNode, ForkPreview
 from everstep.runtime.travel.replay import Replay
+from everstep.runtime.waits.notices.send import SentNotices
 from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
@@ -143,6 +151,7 @@ __all__ = [
     "AuditInfo",
     "AuditOutcome",
     "Awaited",
+    "BackfillInfo",
     "BreakerAt",
     "BreakerInfo",
     "BreakerState",
@@ -216,10 +225,12 @@ __all__ = [
     "Imported",
     "ItemsInfo",
     "Key",
+    "KeyLimit",
     "Known",
     "Ledger",
     "LeftOut",
     "Level",
+    "LimitInfo",
     "LoopRounds",
     "Mode",
     "Moment",
@@ -228,6 +239,8 @@ __all__ = [
     "NodeDurations",
     "NodeInfo",
     "NodeState",
+    "NoticeInfo",
+    "NoticeState",
     "OpenedState",
     "Pair",
     "Part",
@@ -260,8 +273,10 @@ __all__ = [
     "RunState",
     "RunSummary",
     "RunValues",
+    "ScheduleInfo",
     "ScopeState",
     "Segment",
+    "SentNotices",
     "SentSignal",
     "SerializedState",
     "SettledBy",
@@ -290,6 +305,9 @@ __all__ = [
     "TimeSegment",
     "Timeline",
     "Trigger",
+    "Undo",
+    "UndoState",
+    "Undoable",
     "UnitAt",
     "UnitFacts",
     "Unreadable",

@@ -67,6 +67,7 @@ def step(
     effects: str = "effectful",
     on_change: OnChange = "warn",
     keep: Keep = "visit",
+    undo: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
 
@@ -81,13 +82,17 @@ def step(
     effects: str = "effectful",
     on_change: str = "warn",
     keep: str = "visit",
+    undo: Callable[..., Any] | None = None,
 ) -> Any:
     """Make a helper function durable: called inside a node it is a step of it, elsewhere a plain call.
 
     `key` is called with the arguments, and tells calls apart that are under way at the same time. A helper
     that is async is known by name and number in the order in which its calls are awaited, or begin as tasks.
+    `undo` undoes a call if the run fails or is cancelled, as that of `ctx.step` does.
     """
-    options = UnitOptions.of(retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep)
+    options = UnitOptions.of(
+        retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep, undo=undo
+    )
 
     def decorate(made: Callable[..., Any]) -> Callable[..., Any]:
         called = _name_of(made, name)

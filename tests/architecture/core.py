@@ -21,12 +21,16 @@ ROOMS = (
 """What the core is made of, but for the rooms inside these that it does without:"""
 OUTSIDE = (
     *("runtime/bundles", "runtime/integrity", "runtime/retention", "runtime/travel"),
-    *("runtime/operations/asking", "runtime/operations/bulk"),
+    *("runtime/operations/asking", "runtime/operations/bulk", "runtime/operations/schedules"),
+    "runtime/drive/undo",
     "runtime/rekey.py",
     *("stores/postgres", "stores/redis", "stores/apart.py"),
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),
     *("client/exports", "client/looking"),
-    *(f"client/groups/{name}.py" for name in ("debug", "retention", "storage", "transfer", "versions")),
+    *(
+        f"client/groups/{name}.py"
+        for name in ("debug", "retention", "schedules", "storage", "transfer", "versions")
+    ),
     *(
         "client/diff.py",
         "client/documents.py",
@@ -48,7 +52,7 @@ HELPERS = (
 """What these tests share."""
 SOME_TESTS = (
     *("unit/model/test_address.py", "unit/model/test_durability.py", "unit/codec/test_records.py"),
-    *("unit/graph/test_flow.py", "unit/engine", "unit/runtime", "unit/testing/test_killing.py"),
+    *("unit/graph/test_flow.py", "unit/engine", "unit/runtime/drive", "unit/testing/test_killing.py"),
     *(
         f"integration/runtime/drive/{name}.py"
         for name in ("test_drive_wakeups", "test_keyframes", "shapes/test_atomic_results")

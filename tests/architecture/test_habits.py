@@ -59,7 +59,7 @@ def time_and_chance(source: Source) -> Iterator[str]:
             yield f"{source.at(node.lineno)}: {name} belongs behind a port, in {IMPLEMENTS_PORTS}"
 
 
-WITHOUT_A_HOST = "runtime/waits/webhooks.py"
+WITHOUT_A_HOST = ("runtime/waits/webhooks.py", "runtime/waits/notices/mail.py")
 """What users make themselves, before there is a host that could give it a system."""
 NAMES_A_FILE = ("runtime/bundles/new_file.py", "os.getpid")
 """A file beside the one to be written; two processes that write the same one must not share it."""
@@ -78,7 +78,7 @@ def threads(source: Source) -> Iterator[str]:
     origins = import_origins(source)
     for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "everstep.runtime.system":
-            if source.path != WITHOUT_A_HOST:
+            if source.path not in WITHOUT_A_HOST:
                 yield f"{source.at(node.lineno)}: ask services.system, not {node.module}"
         elif isinstance(node, ast.Name | ast.Attribute):
             name = full_name(node, origins)
@@ -146,6 +146,7 @@ LOOP_TIMERS: dict[str, set[str]] = {
     "runtime/stay.py": {"wait"},  # how often to look at the store
     "runtime/workers/worker.py": {"timeout", "wait"},  # how often to look, and how long to stop
     "runtime/waits/announce.py": {"timeout"},  # how long a notifier may take
+    "runtime/waits/notices/send.py": {"timeout"},  # likewise
 }
 
 

@@ -45,8 +45,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {
         "on_demand",
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
-        "engine.query.labels",
-        *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
+        *("engine.query.labels", "engine.notices.rows"),
+        *(
+            "engine.commits",
+            "engine.leases",
+            "engine.claims",
+            "engine.settling",
+            "engine.trimming",
+            "engine.limits",
+        ),
     },
     "registry": {"errors", "on_demand", "ports", "stores", "compat"},
     "client": {
@@ -62,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client.exports": {"frontends"},  # what front ends recorded, in their own words
     # The modules that users import besides `everstep` itself only pass names on.
-    "notify": {"ports", "runtime"},
+    "notify": {"graph", "ports", "runtime"},
     "migrate": {"graph", "ports", "registry"},  # a flow's runs, and the tables that keep them
     "checkpoints": {"client"},
     # It says where a line comes from, as a drive notes it, and cuts out what logs of steps do.
@@ -147,33 +154,39 @@ BETWEEN_ROOMS: dict[str, str] = {
     "cli.commands.store": "args view live",
     "cli.commands.travel": "args view commands.runs",
     "cli.commands.waits": "args view",
+    "engine": "limits undo",
     "client": "groups looking",
     "client.groups": "exports looking",
     "frontends.backends": "pipelines",
     "frontends.pipelines": "dot pipelines.lint",
     "frontends.pipelines.lint": "dot",
     "graph.author": "check compile ir",
-    "graph.check": "author compile",
+    "graph.check": "author compile ir",
     "graph.compile": "author check",
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive drive.children guards integrity live metrics operations outage tracing travel waits "
-    "workers",
-    "runtime.drive": "guards live metrics operations outage drive.children drive.units tracing waits workers",
+    "runtime": "drive drive.children drive.undo guards integrity live metrics operations outage tracing "
+    "travel waits waits.notices workers",
+    "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
+    "waits workers",
     "runtime.drive.children": "outage waits",
+    "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
     "runtime.live": "drive",
     "runtime.outage": "drive operations",
-    "runtime.waits": "drive drive.children guards metrics operations outage workers",
-    "runtime.workers": "drive.children operations.asking operations.bulk outage waits",
+    "runtime.waits": "drive drive.children guards metrics operations outage waits.notices workers",
+    "runtime.waits.notices": "drive",
+    "runtime.workers": "drive.children operations.asking operations.bulk operations.schedules outage waits "
+    "waits.notices",
     "runtime.bundles": "operations outage waits workers retention",
     "runtime.integrity": "drive outage travel waits",
     "runtime.metrics": "operations workers",
     "runtime.operations": "waits",
     "runtime.operations.asking": "outage retention travel",
     "runtime.operations.bulk": "retention travel",
+    "runtime.operations.schedules": "drive.children operations.bulk",
     "runtime.retention": "drive operations outage",
     "runtime.tracing": "live",
     "runtime.travel": "drive drive.units operations outage waits",
@@ -197,6 +210,7 @@ MAY_USE: dict[str, set[str]] = {
     "frontends.backends": {"httpx2"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
+    "runtime.operations.schedules": {"cronsim"},
     "runtime.tracing": {"opentelemetry"},
     "client": {"msgspec"},
     "stores": {"msgspec"},

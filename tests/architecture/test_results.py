@@ -7,6 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -84,7 +85,15 @@ def returned_by(face: type) -> Iterator[tuple[str, Any]]:
 def evaluated(hint: Any, names: dict[str, Any]) -> Any:
     """Return a hint as types; a name that is imported for checkers alone is looked for in public modules."""
     public = {name: found for module in PUBLIC for name, found in vars(module).items()}
-    known = {**vars(collections.abc), "Any": Any, "Path": Path, **public, **vars(sync_groups), **names}
+    known = {
+        **vars(collections.abc),
+        "Any": Any,
+        "Path": Path,
+        "datetime": datetime,
+        **public,
+        **vars(sync_groups),
+        **names,
+    }
     return eval(hint, known) if isinstance(hint, str) else hint
 
 

@@ -101,8 +101,8 @@ DRIVE = "runtime/drive/"
 PLACES = {
     "subflows.py:Inner._enter": {"map": 1, "inner": 1},
     "prepare.py:Preparer._find_key": {"effect": 1, "retry": 2, "announced": 1},
-    "prepare.py:Preparer._announce": {"announced": 1},
-    "finish.py:_can_retry": {"retry": 1},
+    "prepare.py:Preparer.announce": {"announced": 1},
+    "finish.py:can_retry": {"retry": 1},
 }
 """Where only some nodes come by, and how often one unit of a work does."""
 

@@ -80,7 +80,7 @@ def quote(sku: str) -> int:
     raise ConnectionError(f"no price of {sku}")
 
 
-pricing = Flow("pricing", [quote], breakers=[Breaker("prices", failures=2, shared=True)])
+pricing = Flow("pricing", [quote], breakers=[Breaker("prices", failures=2, shared=True)], notify="ops")
 
 
 @node(output="odd")

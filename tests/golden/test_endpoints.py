@@ -59,6 +59,11 @@ CASES = [
     Case("run-missing", "show_run", status=404, in_path="nothing"),
     Case("workers", "list_workers"),
     Case("untaken", "list_untaken"),
+    Case("notices", "list_notices"),
+    Case("notices-dead", "list_notices", query="?state=dead"),
+    Case("notice-again", "send_notice_again", {"by": "ann"}, in_path="P1-1"),
+    Case("notice-again-missing", "send_notice_again", status=404, in_path="P1-9"),
+    Case("notices-again", "send_notices_again", {"by": "ann"}),
     Case("breakers", "list_breakers"),
     Case("breaker-reset", "reset_breaker", in_path="prices"),
     Case("state", "show_state", in_path="A1"),
@@ -130,8 +135,10 @@ CASES = [
     Case("pause-flow", "pause_flow", {"flow": "order", "group": "acme", "by": "ann"}),
     Case("pauses", "list_pauses"),
     Case("pauses-of-flows", "list_pauses", query="?runs=false"),
+    Case("limits", "list_limits"),
     Case("unpause", "unpause_run", in_path="A3"),
     Case("unpause-flow", "unpause_flow", {"flow": "order", "group": "acme"}),
+    Case("undo-refused", "undo_run", {"by": "ann"}, 400, in_path="A1"),
     Case("cancel", "cancel_run", in_path="A3"),
     Case(
         "fork", "fork_run", {"at": 2, "fork_id": "A4", "state": {"lines": []}, "by": "ann"}, 202, in_path="A1"

@@ -292,7 +292,34 @@ def grow_by_steps(count: int, ctx: Context) -> int:
 NOTIFIED = wait.approval("ok", context="price", notify="team")
 WORDS = {"text": "a bb ccc"}
 
+
+def give_back(order: str, receipt: str, idempotency_key: str) -> None:
+    """Undo a charge."""
+
+
+def unpack(n: int, half: int) -> None:
+    """Undo an item."""
+
+
+@node(output="receipt", undo=give_back, retry=AT_ONCE)
+def charge_undoably(order: str) -> str:
+    return f"{order} paid"
+
+
+@node(output="half", undo=node(retry=AT_ONCE)(unpack))
+def halve_undoably(n: int) -> int:
+    return n // 2
+
+
+@node(output="total")
+def fail_in_the_end(receipt: str, half: list[int]) -> int:
+    raise ValueError("no box")
+
+
+UNDONE = [take, charge_undoably, halve_undoably.with_inputs(n="numbers").map_over("n"), fail_in_the_end]
+
 SUBJECTS = {
+    "undone": Subject(Flow("undone", UNDONE), {"customer": "ada", "numbers": [2, 4]}, {}),
     "five": Subject(Flow("five", FIVE, durability="strong"), {"customer": "ada"}, {}),
     "partial": Subject(Flow("partial", FIVE), {"customer": "ada"}, {}),
     "interval": Subject(

@@ -14,10 +14,12 @@ from tests.simulation.bodies.by_seed import async_trial, sync_trial
 from tests.simulation.bodies.edited_trial import EditedTrial
 from tests.simulation.bulk.operators import trial as bulk
 from tests.simulation.flows import SUBJECTS
+from tests.simulation.limits.limited import trial as limits
 from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
+from tests.simulation.told.receivers import trial as told
 from tests.simulation.users.everyone import trial as everyone
 from tests.simulation.users.people import trial as users
 from tests.simulation.voting.voters import trial as votes
@@ -46,6 +48,8 @@ KINDS: Mapping[str, Kind] = {
     "signals": _of_fleet(signals),
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),
+    "limits": _of_fleet(limits),
+    "told": _of_fleet(told),
     "random": _of_fleet(randomly),
     "async body": Kind(lambda said: async_trial(said["seed"]), lambda said: DEATHS),
     "edited body": Kind(lambda said: EditedTrial(said["seed"]), lambda said: DEATHS),

@@ -71,7 +71,9 @@ if TYPE_CHECKING:
 
     from everstep.client.groups.debug import DebugCalls
     from everstep.client.groups.fleet import FleetCalls
+    from everstep.client.groups.notices import NoticeCalls
     from everstep.client.groups.retention import RetentionCalls
+    from everstep.client.groups.schedules import ScheduleCalls
     from everstep.client.groups.storage import StorageCalls
     from everstep.client.groups.transfer import TransferCalls
     from everstep.client.groups.versions import VersionCalls
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from everstep.engine.query.text import query_of
     from everstep.engine.query.tree import given_of
     from everstep.graph.labels import labels_of
+    from everstep.graph.tells import Telling, tells_of
     from everstep.model.address import Part
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
@@ -123,6 +126,7 @@ else:
     Deliveries = on_demand("everstep.runtime.waits.delivery:Deliveries")
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -153,8 +157,12 @@ class AsyncHost:
     """Runs of a flow that has changed since they began."""
     waiting: CallGroup[WaitingCalls] = CallGroup("everstep.client.groups.waiting", "WaitingCalls")
     """Waits that are settled otherwise than by an answer, and their tokens."""
+    notices: CallGroup[NoticeCalls] = CallGroup("everstep.client.groups.notices", "NoticeCalls")
+    """What people and systems are told of runs, and whether it was sent."""
     fleet: CallGroup[FleetCalls] = CallGroup("everstep.client.groups.fleet", "FleetCalls")
     """Workers, what they share, and runs for them to drive."""
+    schedules: CallGroup[ScheduleCalls] = CallGroup("everstep.client.groups.schedules", "ScheduleCalls")
+    """Runs that are started again and again by the clock."""
     retention: CallGroup[RetentionCalls] = CallGroup("everstep.client.groups.retention", "RetentionCalls")
     """How long runs are kept: clean-up, pins, erasing."""
     transfer: CallGroup[TransferCalls] = CallGroup("everstep.client.groups.transfer", "TransferCalls")
@@ -180,6 +188,7 @@ class AsyncHost:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -228,6 +237,8 @@ class AsyncHost:
             codecs=codecs_of(encrypt, compress, codecs),
             meter=Meter(system) if metrics else None,
         )
+        if notify is not None:
+            self._services.notify = tells_of(notify, "the host", of_all=True)
         if tracing is not None or "EVERSTEP_TRACING" in self._environ:
             self._services.tracing = tracer_of(tracing, self._environ)
         self._runs = Runs(self._services, LeaseKeeper(opened.store, self._services.blocking, system))
@@ -818,11 +829,28 @@ class AsyncHost:
         return Delivery(run_id=delivered.run_id, result=result, waits=result.waits, resumed=outcome.resumed)
 
     async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
-        """Cancel a run; `running` means that its owner was told and will stop at its next write."""
+        """Cancel a run; `running` means that its owner was told and will stop at its next write.
+
+        One that has something to undo is left to who has its code: a worker, or `resume`.
+        """
         act = act_of(by, comment)
         doing = self._runs.cancel(run_id, act)
         return await (
             self._parts.audited("cancel", act, doing, run_id)
+            if act is not None or self._services.notes_unnamed
+            else doing
+        )
+
+    async def undo(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
+        """Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was cancelled.
+
+        What undoes its steps is called by who has its code: its owner, a worker, or `resume`. A completed run
+        is refused.
+        """
+        act = act_of(by, comment)
+        doing = self._runs.undo(run_id, act)
+        return await (
+            self._parts.audited("undo", act, doing, run_id)
             if act is not None or self._services.notes_unnamed
             else doing
         )

@@ -208,3 +208,21 @@ def _parameter(field: FieldInfo, hint: Any) -> Parameter:
     pattern = get_args(kind)[1].pattern if get_origin(kind) is Annotated else None
     is_many = get_origin(inner) is tuple
     return Parameter(field.name, field.default, about.description, choices, pattern, about.ge, is_many)
+
+
+NoticeStates = Literal["pending", "sent", "dead"]
+
+
+class NoticesQuery(Struct, frozen=True, kw_only=True):
+    """Which notices to list; a test compares it with the signature of `host.notices.find`."""
+
+    state: Annotated[
+        NoticeStates | None,
+        Meta(description="Only those to be sent, those sent, or dead letters."),
+    ] = None
+    run_id: Annotated[RunName | None, Meta(description="Only of this run.")] = None
+    limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 100
+    before: Annotated[
+        Annotated[str, Meta(pattern="^([0-9]{1,18})$")] | None,
+        Meta(description="Go on behind the notice with this number."),
+    ] = None

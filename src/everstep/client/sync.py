@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from everstep.client.sync_groups import (
         SyncDebugCalls,
         SyncFleetCalls,
+        SyncNoticeCalls,
         SyncRetentionCalls,
+        SyncScheduleCalls,
         SyncStorageCalls,
         SyncTransferCalls,
         SyncVersionCalls,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from everstep.codec.values import Values
     from everstep.graph.author.flow import Flow
     from everstep.graph.check.validate import Offers, Rule
+    from everstep.graph.tells import Telling
     from everstep.model.commits import AttributeValue
     from everstep.model.durability import DurabilityMode
     from everstep.model.durations import Span
@@ -103,6 +106,7 @@ class Host:
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
+        notify: Telling | None = None,
         max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
@@ -130,6 +134,7 @@ class Host:
             schedulers=schedulers,
             scheduler=scheduler,
             notifiers=notifiers,
+            notify=notify,
             max_durability_mode=max_durability_mode,
             provides=provides,
             spool=spool,
@@ -169,9 +174,19 @@ class Host:
         return sync_groups.SyncWaitingCalls(self._lanes)
 
     @property
+    def notices(self) -> SyncNoticeCalls:
+        """What people and systems are told of runs, and whether it was sent."""
+        return sync_groups.SyncNoticeCalls(self._lanes)
+
+    @property
     def fleet(self) -> SyncFleetCalls:
         """Workers, what they share, and runs for them to drive."""
         return sync_groups.SyncFleetCalls(self._lanes)
+
+    @property
+    def schedules(self) -> SyncScheduleCalls:
+        """Runs that are started again and again by the clock."""
+        return sync_groups.SyncScheduleCalls(self._lanes)
 
     @property
     def retention(self) -> SyncRetentionCalls:
@@ -585,8 +600,19 @@ class Host:
         )
 
     def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
-        """Cancel a run; `running` means that its owner was told and will stop at its next write."""
+        """Cancel a run; `running` means that its owner was told and will stop at its next write.
+
+        One that has something to undo is left to who has its code: a worker, or `resume`.
+        """
         return self._lanes.call(lambda host: host.cancel(run_id, by=by, comment=comment))
+
+    def undo(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
+        """Undo what a run did: cancel an unfinished one with undo, or undo one that failed or was cancelled.
+
+        What undoes its steps is called by who has its code: its owner, a worker, or `resume`. A completed run
+        is refused.
+        """
+        return self._lanes.call(lambda host: host.undo(run_id, by=by, comment=comment))
 
     def history(
         self, run_id: str, *, last: int | None = None, count: int | None = None, after: int | None = None

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from everstep.client.looking.comparison import Comparison
     from everstep.client.looking.drawing import FlowDrawing, RunDrawing
     from everstep.client.looking.edges import RunEdges
+    from everstep.client.looking.schedules import ScheduleInfo
     from everstep.client.looking.shown_values import RawValue, RunValues
     from everstep.client.looking.store_info import StoreInfo
     from everstep.client.looking.timeline import Timeline
     from everstep.client.looking.visits import StepVisit
     from everstep.client.projection import RunNodes, StepPage
-    from everstep.client.queries import BulkOptions
-    from everstep.client.views import PauseInfo, RunInfo, WaitInfo, WorkerInfo
+    from everstep.client.queries import BulkOptions, NoticeStates
+    from everstep.client.views import NoticeInfo, PauseInfo, RunInfo, WaitInfo, WorkerInfo
     from everstep.graph.author.flow import Flow
     from everstep.model.bundles import LeaveOut
     from everstep.model.commits import AttributeValue
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.count import RunCount
     from everstep.runtime.operations.durations import Durations
     from everstep.runtime.operations.flows import FlowInfo
+    from everstep.runtime.operations.limits import LimitInfo
     from everstep.runtime.operations.untaken import Untaken
     from everstep.runtime.outage.outbox import Drained
     from everstep.runtime.rekey import Rekeyed
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.explain import Explanation
     from everstep.runtime.travel.fork import ForkPreview
     from everstep.runtime.travel.replay import Replay
+    from everstep.runtime.waits.notices.send import SentNotices
 
 
 class SyncDebugCalls:
@@ -316,16 +319,20 @@ class SyncWaitingCalls:
         *,
         done: Any = UNSAID,
         rerun: bool = False,
+        skip: str = "",
         by: str | None = None,
         comment: str | None = None,
     ) -> WaitInfo:
-        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+        """Say what became of an effect that was begun and never reported, or of an undo that failed.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        An undo that was done by hand is `done=None`; one that is to be left out is skipped with a reason.
         After A17/rag, `step` lies inside it.
         """
         return self._lanes.call(
-            lambda host: host.waiting.settle(run_id, step, done=done, rerun=rerun, by=by, comment=comment)
+            lambda host: host.waiting.settle(
+                run_id, step, done=done, rerun=rerun, skip=skip, by=by, comment=comment
+            )
         )
 
     def reissue(
@@ -351,6 +358,47 @@ class SyncWaitingCalls:
     def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
         """Make the token of a wait worthless; the wait can still be answered by its id."""
         return self._lanes.call(lambda host: host.waiting.revoke(token_or_id, by=by, comment=comment))
+
+
+class SyncNoticeCalls:
+    """What becomes of notices."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def find(
+        self,
+        *,
+        state: NoticeStates | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> list[NoticeInfo]:
+        """Return notices, the newest first: all, those of a run, or those that stand like this.
+
+        With `before`, those behind the one with this number.
+        """
+        return self._lanes.call(
+            lambda host: host.notices.find(state=state, run_id=run_id, limit=limit, before=before)
+        )
+
+    def again(self, notice_id: str, *, by: str | None = None, comment: str | None = None) -> NoticeInfo:
+        """Have a notice sent once more, with the same id, whatever became of it: as soon as one looks.
+
+        Who looks is `send`, and each worker that has its notifier.
+        """
+        return self._lanes.call(lambda host: host.notices.again(notice_id, by=by, comment=comment))
+
+    def again_all(self, *, by: str | None = None, comment: str | None = None) -> int:
+        """Have all dead letters sent once more, and return how many there were."""
+        return self._lanes.call(lambda host: host.notices.again_all(by=by, comment=comment))
+
+    def send(self, run_id: str | None = None) -> SentNotices:
+        """Send what is due and for one of this host's notifiers, of a run or of all, and say what came of it.
+
+        Workers do so by themselves; this is for programs that have none.
+        """
+        return self._lanes.call(lambda host: host.notices.send(run_id))
 
 
 class SyncFleetCalls:
@@ -520,6 +568,13 @@ class SyncFleetCalls:
         """
         return self._lanes.call(lambda host: host.fleet.pauses(runs=runs))
 
+    def limits(self) -> list[LimitInfo]:
+        """Return what limits hold back, by key: what runs, what has started, what waits, and why.
+
+        Those for which most runs wait come first. The limits of a flow are those that live workers have.
+        """
+        return self._lanes.call(lambda host: host.fleet.limits())
+
     def reopen(
         self,
         run_id: str,
@@ -605,6 +660,168 @@ class SyncFleetCalls:
     def reset_breaker(self, name: str, *, by: str | None = None, comment: str | None = None) -> BreakerInfo:
         """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
         return self._lanes.call(lambda host: host.fleet.reset_breaker(name, by=by, comment=comment))
+
+
+class SyncScheduleCalls:
+    """Runs of a flow, started by the clock: workers that have the flow start them and drive them."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def create(
+        self,
+        flow: Flow | str,
+        schedule_id: str,
+        *,
+        cron: str | None = None,
+        every: Span | None = None,
+        zone: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        time_input: str | None = None,
+        overlap: str | None = None,
+        catch_up: Span | None = None,
+        jitter: Span | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> ScheduleInfo:
+        """Start runs of a flow at the times of a cron expression in a zone, or after each span of time.
+
+        `time_input` names the input that gets the scheduled time, in UTC. `overlap` says what becomes of a
+        time at which a run before is not over: `skip` (the default), `queue`, `replace` or `allow`. A time
+        that comes later than `catch_up`, by default an hour, as no worker was there, is missed. Starts are
+        put off by up to `jitter`. The same call again changes nothing.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.create(
+                flow,
+                schedule_id,
+                cron=cron,
+                every=every,
+                zone=zone,
+                inputs=inputs,
+                time_input=time_input,
+                overlap=overlap,
+                catch_up=catch_up,
+                jitter=jitter,
+                priority=priority,
+                group=group,
+                tags=tags,
+                by=by,
+                comment=comment,
+            )
+        )
+
+    def list(
+        self, flow: str | None = None, *, limit: int = 100, before: str | None = None
+    ) -> Sequence[ScheduleInfo]:
+        """List schedules, the newest first; of one flow, or of all. `before` is the last one seen."""
+        return self._lanes.call(lambda host: host.schedules.list(flow, limit=limit, before=before))
+
+    def get(self, schedule_id: str) -> ScheduleInfo:
+        """Return one schedule."""
+        return self._lanes.call(lambda host: host.schedules.get(schedule_id))
+
+    def times(self, schedule_id: str, count: int = 10) -> Sequence[datetime]:
+        """Return the next times of a schedule, in UTC, whether or not it is paused."""
+        return self._lanes.call(lambda host: host.schedules.times(schedule_id, count))
+
+    def pause(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> ScheduleInfo:
+        """Let a schedule start nothing until it is let go on. Its runs go on."""
+        return self._lanes.call(lambda host: host.schedules.pause(schedule_id, by=by, comment=comment))
+
+    def unpause(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> ScheduleInfo:
+        """Let a schedule go on. Times that passed meanwhile count as late: see `catch_up`."""
+        return self._lanes.call(lambda host: host.schedules.unpause(schedule_id, by=by, comment=comment))
+
+    def run_now(
+        self, schedule_id: str, *, id: str | None = None, by: str | None = None, comment: str | None = None
+    ) -> str:
+        """Start a run of a schedule now, whatever its times; returns the id that the run will have.
+
+        A worker starts it, once for the same `id`. It does not if the schedule is paused, until it goes on.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.run_now(schedule_id, id=id, by=by, comment=comment)
+        )
+
+    def change(
+        self,
+        schedule_id: str,
+        *,
+        cron: str | None = None,
+        every: Span | None = None,
+        zone: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        time_input: str | None = None,
+        overlap: str | None = None,
+        catch_up: Span | None = None,
+        jitter: Span | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        tags: Iterable[str] | Mapping[str, str] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> None:
+        """Change what is said, and leave the rest of a schedule as it is; a worker does it.
+
+        Times count from then on. What was asked of it before is done first.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.change(
+                schedule_id,
+                cron=cron,
+                every=every,
+                zone=zone,
+                inputs=inputs,
+                time_input=time_input,
+                overlap=overlap,
+                catch_up=catch_up,
+                jitter=jitter,
+                priority=priority,
+                group=group,
+                tags=tags,
+                by=by,
+                comment=comment,
+            )
+        )
+
+    def backfill(
+        self,
+        schedule_id: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        at_most: int = 100,
+        at_once: int = 1,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> None:
+        """Run the times between two moments that have no run yet, the oldest first; a worker does it.
+
+        At most so many, and so many at once; each run has the tag `backfill`. A time that was started before
+        is left alone, so the same again does what is missing. One more backfill takes the place of the first.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.backfill(
+                schedule_id, since, until, at_most=at_most, at_once=at_once, by=by, comment=comment
+            )
+        )
+
+    def stop_backfill(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+        """Start no more times gone by; those that were started go on."""
+        return self._lanes.call(
+            lambda host: host.schedules.stop_backfill(schedule_id, by=by, comment=comment)
+        )
+
+    def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+        """Remove a schedule for good; its id is free again. Runs that it has started go on.
+
+        One that starts something at this moment is removed when asked again.
+        """
+        return self._lanes.call(lambda host: host.schedules.delete(schedule_id, by=by, comment=comment))
 
 
 class SyncRetentionCalls:

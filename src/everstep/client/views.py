@@ -16,7 +16,7 @@ from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
 from everstep.model.bundles import SET_ASIDE
-from everstep.model.commits import Labels
+from everstep.model.commits import Labels, NoticeRow, NoticeState
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import LanePause, WorkerRow, is_pause, pause_of
 from everstep.model.records import (
@@ -272,6 +272,36 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, signal: msgspec.Struct) -> SignalInfo:
         """Describe one."""
         return cls(**_same(cls, signal))
+
+
+class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One notice: what it tells of, whom, and what became of it."""
+
+    id: str
+    """The same wherever and however often it is sent."""
+    number: Count
+    """Rises from notice to notice: `before` goes on from it."""
+    run_id: str
+    notifier: str
+    occasion: str
+    """What it tells of, such as "failed" or "reminder"."""
+    state: NoticeState
+    at: Instant | None
+    """When that was, as far as the store knows."""
+    due_at: Instant | None
+    """When it is tried next; none once it was sent, or is tried no more."""
+    tries: Count
+    sent_at: Instant | None
+    wait_id: str | None
+    """The wait that it tells of again."""
+    error: str
+    """Why the last try failed."""
+
+    @classmethod
+    def of(cls, row: NoticeRow) -> NoticeInfo:
+        """Describe a row."""
+        shared = {name: getattr(row, name) for name in cls.__struct_fields__ if name != "id"}
+        return cls(id=row.notice_id, **shared)
 
 
 class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -562,6 +592,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What people call it by, with a value or an empty text; none if that was not asked for."""
     attributes: dict[str, Any] | None = None
     """What it says of itself, so that it is found; none if that was not asked for."""
+    undoing: str | None = None
+    """That it undoes what it did, or what came of that: `undoing`, `complete`, `2 skipped`, `declined`; none
+    if it does not, or that was not asked for."""
     changed_at: Instant | None = None
     """When it ended, or its newest checkpoint was made; none if the listing does not ask for `changed`."""
 

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from everstep.model.leases import Quota
+
+if TYPE_CHECKING:
+    from everstep.engine.limits.keys import KeyRoom
 
 
 class Lane:
     """The due runs of one priority, flow and group, the longest due first."""
 
-    def __init__(self, priority: int, flow_id: str, group: str, runs: Iterable[str]) -> None:
+    def __init__(
+        self, priority: int, flow_id: str, group: str, runs: Iterable[str], *, starts: bool = False
+    ) -> None:
         self.priority = priority
         self.flow_id = flow_id
         self.group = group
         """Empty for runs without one."""
+        self.starts = starts
+        """True if none of them was ever claimed, and their flow has limits."""
         self._runs = iter(runs)
 
     def next(self, taken: Collection[str]) -> str | None:
@@ -34,21 +42,26 @@ class Lane:
 class Room:
     """How many more runs quotas leave room for; `live` counts the leases that hold, by flow and group."""
 
-    def __init__(self, quotas: Mapping[str, Quota], live: Mapping[tuple[str, str], int]) -> None:
+    def __init__(
+        self, quotas: Mapping[str, Quota], live: Mapping[tuple[str, str], int], keys: KeyRoom | None = None
+    ) -> None:
         self._quotas = quotas
+        self._keys = keys
         self._by_group = Counter(live)
         self._by_flow: Counter[str] = Counter()
         for (flow_id, _), count in live.items():
             self._by_flow[flow_id] += count
 
-    def has(self, flow_id: str, group: str = "") -> bool:
-        """True if one more run of this flow and group may be driven."""
+    def has(self, flow_id: str, group: str = "", *, starts: bool = False) -> bool:
+        """True if one more run of this flow and group may be driven; `starts` if it was never claimed."""
         quota = self._quotas.get(flow_id)
         if quota is None:
             return True
         if quota.running is not None and self._by_flow[flow_id] >= quota.running:
             return False
         if group and group in quota.paused:
+            return False
+        if quota.limits and self._keys is not None and not self._keys.has(flow_id, group, starts=starts):
             return False
         is_counted = bool(group) and quota.per_group is not None
         return not is_counted or self._by_group[flow_id, group] < (quota.per_group or 0)
@@ -66,9 +79,12 @@ class Room:
         ]
         return [*full, *quota.paused]
 
-    def take(self, flow_id: str, group: str) -> None:
-        self._by_flow[flow_id] += 1
-        self._by_group[flow_id, group] += 1
+    def take(self, lane: Lane) -> None:
+        """Count a run that was chosen."""
+        self._by_flow[lane.flow_id] += 1
+        self._by_group[lane.flow_id, lane.group] += 1
+        if self._keys is not None:
+            self._keys.take(lane.flow_id, lane.group, starts=lane.starts)
 
 
 class ClaimTurns:
@@ -112,10 +128,10 @@ def choose(lanes: Iterable[Lane], *, limit: int, room: Room, turns: ClaimTurns) 
         while waiting and len(taken) < limit:
             flow_id = waiting.popleft()
             lane = flows[flow_id].popleft()
-            run_id = lane.next(taken) if room.has(flow_id, lane.group) else None
+            run_id = lane.next(taken) if room.has(flow_id, lane.group, starts=lane.starts) else None
             if run_id is not None:
                 taken.add(run_id)
-                room.take(flow_id, lane.group)
+                room.take(lane)
                 flows[flow_id].append(lane)
                 yield run_id, lane
             if flows[flow_id]:

@@ -137,6 +137,8 @@ def followed(row: RunRow, commit: Commit) -> RunRow:
     """Return the row of a run once a commit to it was accepted."""
     status, adopts = commit.status, commit.adopts
     if status is None and adopts is None:
+        if ends_stop_request(commit):
+            return row.changed(checkpoints=commit.sequence, stop_request=None)
         return row.changed(checkpoints=commit.sequence)
     changes: dict[str, Any] = {"checkpoints": commit.sequence}
     if adopts is not None:
@@ -148,7 +150,7 @@ def followed(row: RunRow, commit: Commit) -> RunRow:
         changes["ended_at"] = commit.ended_at
         if gives_back(status):
             changes["lease"] = None
-        if ends_stop_request(status):
+        if ends_stop_request(commit):
             changes["stop_request"] = None
     return row.changed(**changes)
 
@@ -158,9 +160,9 @@ def gives_back(status: Status) -> bool:
     return status is not Status.RUNNING
 
 
-def ends_stop_request(status: Status) -> bool:
-    """True if a run that gets this status was told to stop in vain, or has stopped."""
-    return status.is_final
+def ends_stop_request(commit: Commit) -> bool:
+    """True if with this commit a run has stopped, was told to in vain, or begins to undo what it did."""
+    return commit.undoing is not None or (commit.status is not None and commit.status.is_final)
 
 
 def closes_waits(status: Status) -> bool:

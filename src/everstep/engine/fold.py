@@ -139,7 +139,7 @@ def _forget_units(scope: Scope, i: int, step: StepRecord) -> None:
         units.at = {
             name: unit.of_an_attempt_before()
             for name, unit in units.at.items()
-            if unit.status is _COMPLETED and not unit.is_brief
+            if (unit.status is _COMPLETED and not unit.is_brief) or unit.status is Status.RUNNING
         }
 
 

@@ -16,6 +16,8 @@ def fork(state: RunState, step: StepRecord) -> None:
     """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
     state.reopen()
     state.ask_again()
+    if state.undo is not None:
+        state.undo = state.undo.on_fork(step)
     if step.key is not None:
         state.key_run = step.key
         for scope in state.scopes():

@@ -49,7 +49,13 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.ended,
         state.key_run,
         state.books.to_ledger(),
+        None if state.undo is None else state.undo.kept(_hidden(state.undo.scope)),
     )
+
+
+def _hidden(scope: Scope | None) -> NodeState | None:
+    """Return where the node stands that undoes something."""
+    return None if scope is None else _node(scope, 0, scope.due)
 
 
 def _visits(scope: Scope) -> dict[str, OpenedState]:
@@ -125,7 +131,10 @@ def _units_of(units: OpenUnits) -> dict[str, Any]:
 
 
 def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
-    """Become the state that a keyframe describes; versions are by whole name."""
+    """Become the state that a keyframe describes; versions are by whole name.
+
+    If there is something to undo, the state has the stack of that already.
+    """
     state.total, state.task_count, state.ended = counters.steps, kept.task_count, False
     state.steps = sum(n.visits for path, n in kept.nodes.items() if path in state.plan.index)
     by_scope: dict[str, dict[str, int]] = {"": {}}
@@ -153,9 +162,18 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         enqueue(state.scope_at(place) if place else state, task.at(local))
     for path, inner in kept.scopes.items():
         state.scope_at(path).ended = inner.ended
+    if kept.undo is not None and state.undo is not None:
+        _restore_hidden(state, state.undo.scope, kept.undo.at)
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
     state.books = Books(kept.ledger)
     state.stir_all()
+
+
+def _restore_hidden(state: RunState, scope: Scope | None, node: NodeState | None) -> None:
+    if scope is not None and node is not None:
+        _restore_node(scope, 0, node)
+        if node.wait is not None:
+            state.waits[node.wait.wait_id] = (scope, 0)
 
 
 def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:

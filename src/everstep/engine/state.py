@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from everstep.engine.books import Books
 from everstep.engine.fold import activate, admit, ask_again, clear, enter, reopen, take, take_unit, write
@@ -21,6 +22,7 @@ from everstep.model.enums import OnError, Status
 from everstep.model.records import (
     INBOX,
     INPUTS,
+    UNDOING,
     Counters,
     FlowFrontier,
     FrontierEntry,
@@ -29,6 +31,9 @@ from everstep.model.records import (
     unit_of,
 )
 
+if TYPE_CHECKING:
+    from everstep.engine.undo.stack import Undoing
+
 START = "@start"
 """The path of the pseudo-step that begins a flow of a run anew at a node, ignoring what was due in it."""
 
@@ -36,7 +41,7 @@ START = "@start"
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = ("books", "gone", "key_run", "restless", "task_count", "total", "waits")
+    __slots__ = ("books", "gone", "key_run", "restless", "task_count", "total", "undo", "waits")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -56,6 +61,8 @@ class RunState(Scope):
         """The fork whose id goes into keys; none while those of the first run are used."""
         self.books = Books()
         """What was spent, and how the guards stand."""
+        self.undo: Undoing | None = None
+        """What is undone if it fails or is cancelled; none if nothing that it did can be."""
 
     def evolve(self, step: StepRecord) -> None:
         """Take one recorded step into account."""
@@ -186,6 +193,8 @@ class RunState(Scope):
         Inner scopes on the way are opened, as the visits around them are open already.
         """
         head, _, name = path.rpartition("/")
+        if name == UNDOING:
+            return self._hidden_node(path), 0, None
         scope = self.scope_at(head) if head else self
         i = scope.plan.index.get(name)
         if i is not None:
@@ -194,6 +203,13 @@ class RunState(Scope):
         if scope.plan.children[i].is_leaf:
             return enter(scope, i, item), 0, None
         return scope, i, item
+
+    def _hidden_node(self, path: str) -> Scope:
+        """Return the flow of the node that undoes something."""
+        scope = None if self.undo is None else self.undo.scope
+        if scope is None or scope.path_of(0) != path:
+            raise StateCorrupted(f"the records have a step at {path!r}, and that is not to be undone there.")
+        return scope
 
     def locate_unit(self, path: str) -> tuple[Scope, int, str] | None:
         """Return the scope and number of the node whose durable call a path names, and the call's own name.
@@ -274,6 +290,8 @@ class RunState(Scope):
 
     def next_retry(self) -> datetime | None:
         """Return when the earliest pause between attempts ends."""
+        if self.undo is not None and self.undo.has_begun:
+            return self.undo.next_retry(self.scopes())
         if not (self.retry_at or self.restless):
             return None
         scopes = (self, *self.restless)

@@ -17,7 +17,15 @@ from everstep.graph.author.node import Node
 from everstep.graph.compile.blueprint import STRUCTURE
 from everstep.graph.compile.plan import Plan
 from everstep.graph.compile.renaming import RenamedScope, Renaming, plain_path
-from everstep.model.records import NodeState, OpenedState, QueuedTask, SerializedState
+from everstep.model.records import (
+    RESULT,
+    NodeState,
+    OpenedState,
+    QueuedTask,
+    SerializedState,
+    Undoable,
+    UndoState,
+)
 
 Bumps = Mapping[str, tuple[int, int]]
 """Values that get a new version on the way: by whole new name, the newest one before and the one after."""
@@ -49,7 +57,21 @@ class _Translator:
             kept.has_ended,
             kept.key_run,
             kept.ledger,
+            None if kept.undo is None else self._undo(kept.undo),
         )
+
+    def _undo(self, kept: UndoState) -> UndoState:
+        """Return what is to be undone, where it stands now; what has no place there is undone by hand."""
+        moved: UndoState = _replace(kept, {"stack": tuple(map(self._undoable, kept.stack))})
+        return moved
+
+    def _undoable(self, entry: Undoable) -> Undoable:
+        head, mark, unit = entry.path.partition(f"/{RESULT}")
+        new = (self._names.path(head) or head) + mark + unit
+        if new == entry.path:
+            return entry
+        renamed: Undoable = _replace(entry, {"path": new, "was": entry.was or entry.path})
+        return renamed
 
     def _scope(self, path: str) -> str | None:
         place = self._names.place(path)

@@ -114,16 +114,19 @@ def meant(word: str, now: datetime) -> tuple[AttributeValue, ...]:
     return (word,)
 
 
-def shown_labels(labels: Labels) -> dict[str, dict[str, Any]]:
+def shown_labels(labels: Labels) -> dict[str, Any]:
     """Return labels as people see them."""
     return {
         "tags": {tag.name: tag.value for tag in labels.tags},
         "attributes": {one.name: value_of(one) for one in labels.attributes},
+        "undoing": labels.undoing or None,
     }
 
 
 def check_labels(labels: Labels) -> None:
     """Raise if a run that comes from elsewhere has labels that none here could have been given."""
+    if not re.fullmatch(r"|undoing|complete|declined|[0-9]{1,9} skipped", labels.undoing):
+        raise BadRequest(f"it says {labels.undoing!r:.80} of undoing.")
     for one in labels.tags:
         tag(one.name, one.value)
     for kept in labels.attributes:

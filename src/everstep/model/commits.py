@@ -26,15 +26,27 @@ BULK_FLOW = "everstep.bulk"
 ASK_FLOW = "everstep.ask."
 """What the names of flows begin with whose runs ask workers that have one flow."""
 
+SCHEDULE_FLOW = "everstep.schedule."
+"""What the names of flows begin with whose runs are schedules of one flow."""
+
 _LONGEST_FLOW = 128
 """Characters that the name of a flow may have."""
 
 
 def asking_about(flow: str) -> str:
     """Return the name of the flow whose runs ask workers that have this one."""
-    if len(ASK_FLOW + flow) > _LONGEST_FLOW:
+    return _named_for(ASK_FLOW, flow)
+
+
+def scheduling(flow: str) -> str:
+    """Return the name of the flow whose runs are schedules of this one."""
+    return _named_for(SCHEDULE_FLOW, flow)
+
+
+def _named_for(beginning: str, flow: str) -> str:
+    if len(beginning + flow) > _LONGEST_FLOW:
         flow = sha256(flow.encode()).hexdigest()[:32]
-    return ASK_FLOW + flow
+    return beginning + flow
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -81,10 +93,12 @@ class Attribute(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The tags and attributes of a run, each by their names."""
+    """The tags and attributes of a run, each by their names, and what its row says of undoing."""
 
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    undoing: str = ""
+    """`undoing`, and in the end `complete`, `2 skipped` or `declined`; empty of a run that undoes nothing."""
 
 
 NO_LABELS = Labels()
@@ -101,6 +115,64 @@ class Tagging(StrEnum):
     MOVED = "moved"
     """The run's newest record has another sequence than the one that was expected."""
     UNKNOWN_RUN = "unknown_run"
+
+
+Told = dict[str, tuple[str, ...]]
+"""The aliases of those who are told of a run by the occasion, as its row keeps them."""
+
+
+class NoticeState(StrEnum):
+    """Where a notice stands."""
+
+    PENDING = "pending"
+    """It is to be sent, now or later."""
+    SENT = "sent"
+    DEAD = "dead"
+    """It could not be sent, and is tried no more unless that is asked for."""
+
+
+class NoticeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A notice as a store keeps it, beside the chain of its run."""
+
+    number: int = 0
+    """Given by the store: no other notice of the run ever has it."""
+    run_id: str = ""
+    notifier: str = ""
+    """The alias of who is told; empty in a commit: all who want to be told of this occasion."""
+    occasion: str
+    """What it tells of. One that a newer release wrote is left to that."""
+    at: datetime | None = None
+    """When that was, as far as the store knows; the record says it exactly."""
+    sequence: int = 0
+    """The newest record of the run then."""
+    due_at: datetime | None = None
+    """When it is tried next; none once it was sent, or is tried no more."""
+    tries: int = 0
+    sent_at: datetime | None = None
+    wait_id: str | None = None
+    """The wait that it tells of again."""
+    every: int = 0
+    """Microseconds after which it is sent again while that wait is open."""
+    round: int = 0
+    """How often it was sent, if that may be more than once."""
+    error: str = ""
+    """Why the last try failed, without anything secret."""
+
+    def changed(self, **changes: Any) -> NoticeRow:
+        """Return the notice with other values in some fields."""
+        return msgspec.structs.replace(self, **changes)
+
+    @property
+    def notice_id(self) -> str:
+        """What it is called wherever it goes, however often it is sent."""
+        again = f".{self.round + 1}" if self.every else ""
+        return f"{self.run_id}-{self.number}{again}"
+
+    @property
+    def state(self) -> NoticeState:
+        if self.due_at is not None:
+            return NoticeState.PENDING
+        return NoticeState.DEAD if self.sent_at is None else NoticeState.SENT
 
 
 class OnParentCancel(StrEnum):
@@ -152,6 +224,8 @@ class Admission(Traits, frozen=True, kw_only=True):
     """Events that nodes of its parent had by then: those of a fork get none of them again."""
     started_by: StartedBy | None = None
     """Which node of another run started it, if one did. A fork has none, also that of a child."""
+    told: Told | None = None
+    """Who is told of it; a fork has what its parent has."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,12 +269,18 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """Who does what this put does, for the audit log: written with it if it is accepted."""
     attributes: tuple[Attribute, ...] = ()
     """Attributes that the record sets: the row has them from this put on."""
+    tells: tuple[NoticeRow, ...] = ()
+    """Notices that it brings besides that of its status; without a notifier, for all who want to be told."""
+    undoing: str | None = None
+    """That the run is undoing what it did, or what came of that, if this put changes it. It also answers a
+    stop request."""
 
     @property
     def is_plain(self) -> bool:
         """True if a put brings a record and nothing else."""
-        has_rows = self.waits or self.closed or self.adopts is not None or self.taken or self.attributes
-        return self.status is None and self.admission is None and self.audit is None and not has_rows
+        has_rows = self.waits or self.closed or self.adopts is not None or self.taken
+        brings = has_rows or self.attributes or self.tells or self.undoing is not None
+        return self.status is None and self.admission is None and self.audit is None and not brings
 
 
 class Verdict(StrEnum):
@@ -223,6 +303,8 @@ class StopRequest(StrEnum):
     """What the owner of a run is asked to do with it instead of going on."""
 
     CANCEL = "cancel"
+    UNDO = "undo"
+    """To cancel it, and to undo what it did, whatever its flow says."""
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

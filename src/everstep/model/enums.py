@@ -62,6 +62,8 @@ class Trigger(StrEnum):
     """A gate leaves the decision to a person."""
     ITERATION = "iteration"
     """A phase begins once more: a fork from here goes back to before it."""
+    UNDO = "undo"
+    """The run begins to undo what it did."""
     UNIT = "unit"
     """A durable call inside a node has ended."""
     SPENT = "spent"

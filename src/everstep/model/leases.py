@@ -1,9 +1,9 @@
-"""The right to drive a run for a while, the workers that have it, and what keeps all from it: pauses."""
+"""The right to drive a run for a while, the workers that have it, and what keeps all from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -43,6 +43,38 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     Those whose process drove other runs too count up to two, as any of these may have been the reason."""
 
 
+class KeyLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs of a key may be driven at once, and how many may start in a while."""
+
+    name: str
+    running: int | None = None
+    starts: int | None = None
+    """So many first claims within `span`; of a supplier, so much weight of calls."""
+    span: timedelta = timedelta()
+
+
+class KeyState(msgspec.Struct, array_like=True):
+    """What is kept of one key of a limit."""
+
+    log: list[tuple[int, int]] = []
+    """When something began that counts, in microseconds since 1970, and what it counts; the oldest first."""
+    holders: dict[str, tuple[int, int]] = {}
+    """Calls that hold a place: until when, and what they count."""
+    closed_until: int = 0
+    """Until when nothing may begin, as who limits it asked for."""
+    span: int = 0
+    """In how many microseconds what is in the log counts, as who wrote it last has it."""
+
+    @classmethod
+    def of(cls, body: bytes | None) -> KeyState:
+        """Read what a store keeps."""
+        return cls() if body is None else msgspec.msgpack.decode(body, type=cls)
+
+    def body(self) -> bytes | None:
+        """Return what a store is to keep; nothing if there is nothing to know."""
+        return msgspec.msgpack.encode(self) if self.log or self.holders or self.closed_until else None
+
+
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs of a flow may be driven at once, by all workers together."""
 
@@ -52,6 +84,26 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Of each of its groups; runs without a group are not counted."""
     paused: tuple[str, ...] = ()
     """Groups of which none is claimed."""
+    limits: tuple[KeyLimit, ...] = ()
+    """What the keys that a run's group consists of allow: see `keys_in`."""
+
+
+def group_of(keys: Iterable[tuple[str, str]]) -> str:
+    """Return the group of a run whose limits have these keys: `customer=acme,tenant=eu`.
+
+    So all runs of a group have the same keys, and take turns with those of all other keys.
+    """
+    return ",".join(f"{name}={_quoted(value)}" for name, value in keys)
+
+
+def keys_in(group: str) -> dict[str, str]:
+    """Return the keys that a group consists of, by the names of their limits, each as `NAME=VALUE`."""
+    return {part.partition("=")[0]: part for part in group.split(",") if "=" in part}
+
+
+def _quoted(value: str) -> str:
+    """Return a value so that it ends where it ends, and `%` stays what it is."""
+    return value.replace("%", "%25").replace(",", "%2C")
 
 
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +121,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flow_hash: str
     flow_version: str = ""
     """Empty for an older version, whose runs go over to the one that the worker has."""
+    limits: tuple[KeyLimit, ...] = ()
+    """By which it claims its runs."""
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):

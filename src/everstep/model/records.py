@@ -41,6 +41,9 @@ UNIT = "@unit/"
 """What the names of what durable calls gave begin with while their node is under way:
 `@unit/agent@2/$search@1`."""
 
+UNDONE_BY = "$undo"
+"""What the step of a durable call names what its undo is given."""
+
 RESULT = "$"
 """What the step of a durable call names its result; the last segment of its path begins with it, too."""
 
@@ -69,6 +72,14 @@ Its decision names the node."""
 
 GUARDS = "@guards"
 """The path of the pseudo-step that says which budgets hold, or how breakers stand."""
+
+UNDO = "@undo"
+"""The path of the pseudo-step with which a run begins to undo what it did.
+
+Its decision is how the run ends: `failed` or `cancelled`; behind that `ask`, if a person is asked first."""
+
+UNDOING = "!undo"
+"""The last segment of the path of a step that undoes another: `charge@2/!undo`."""
 
 TRACE = "@trace"
 """What metadata of a record, and details of a wait, call what they say of the trace it was made in."""
@@ -225,6 +236,64 @@ class UnitFacts(
     """Of such a call: seconds from when its node first asked for one until it was asked for."""
 
 
+class Undo(Stored, frozen=True, omit_defaults=True, rename=_short("by=b is_kept=k")):
+    """What a step says of how it is undone, if its node declares that."""
+
+    by: str = ""
+    """The function that undoes it, as `module:name`."""
+    is_kept: bool = False
+    """Of a fork: true if it goes on for its parent, and is to undo what that did."""
+
+
+class Undoable(
+    Stored, frozen=True, omit_defaults=True, rename=_short("sequence=n path=p visit=v key=k by=b was=w")
+):
+    """A completed step or durable call that is undone if the run fails or is cancelled."""
+
+    sequence: int
+    """The checkpoint that holds the step; 0 until it is written."""
+    path: str
+    visit: int
+    key: str | None = None
+    by: str = ""
+    was: str = ""
+    """The path that the checkpoint has, if the node was renamed since."""
+
+    @property
+    def recorded(self) -> str:
+        """The path that the checkpoint has."""
+        return self.was or self.path
+
+    @property
+    def address(self) -> str:
+        """What the path of the step that undoes it begins with, less the slash."""
+        return visit_path(self.path, self.visit)
+
+
+class UndoState(
+    Stored,
+    frozen=True,
+    omit_defaults=True,
+    rename=_short("stack=s ends=e error=x asks=a is_declined=c done=d skipped=k at=n"),
+):
+    """What a run has to undo, and how far it has come with that."""
+
+    stack: tuple[Undoable, ...] = ()
+    """In the order of the chain: the last one is undone first."""
+    ends: str = ""
+    """How the run ends once all is undone: `failed` or `cancelled`; empty until it begins to undo."""
+    error: ErrorInfo | None = None
+    """Why it failed."""
+    asks: bool = False
+    """True if a person is asked first."""
+    is_declined: bool = False
+    """True if that person said no."""
+    done: int = 0
+    skipped: int = 0
+    at: "NodeState | None" = None
+    """Where the step stands that undoes the last one of the stack."""
+
+
 class UnitAt(
     Stored,
     frozen=True,
@@ -255,7 +324,7 @@ class StepRecord(
     rename=_short(
         "path=p visit=v status=s attempts=a reads=r writes=w decision=d key=k error=x retry_at=y "
         "started_at=b ended_at=e items=i queued=q task=t goto=g ends=f wait=h stream=m outcome=o "
-        "unknown=u spent=c guards=l again=n act=j unit=z"
+        "unknown=u spent=c guards=l again=n act=j unit=z undo=U"
     ),
 ):
     """One visit of the run to a node, or what is known of one under way.
@@ -309,6 +378,8 @@ class StepRecord(
     """Who gave the answer that it takes, and why."""
     unit: UnitFacts | None = None
     """What it says of durable calls, if it is one or its node made some."""
+    undo: Undo | None = None
+    """How it is undone, if its node declares that."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
@@ -316,7 +387,7 @@ class StepRecord(
             return name
         head, slash, last = self.path.rpartition("/")
         if last[0] == RESULT:
-            return f"{UNIT}{self.path}@{self.visit}"
+            return f"{UNIT}{self.path}@{self.visit}" + ("" if name == RESULT else f"/{name}")
         return f"{self.path}/{name}" if "#" in last else head + slash + name
 
 
@@ -462,6 +533,8 @@ class SerializedState(Stored, frozen=True, omit_defaults=True):
     """The fork whose id goes into idempotency keys; none while those of the first run are used."""
     ledger: Ledger | None = None
     """What was spent, what may be spent, and how breakers stand."""
+    undo: UndoState | None = None
+    """What is undone if the run fails or is cancelled."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

@@ -70,26 +70,47 @@ class ResumeSignalSource(Protocol):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a notification of a wait."""
+    """The content of a notification of a wait, or of a run."""
 
-    wait_id: str
+    wait_id: str = ""
+    """Empty if it is about a run as a whole."""
     run_id: str
     flow: str
-    node: str
+    node: str = ""
     kind: str
+    """That of the wait; "run" if it is about a run as a whole."""
     context: Any = None
     prompt: str = ""
     due_at: datetime | None = None
     token: str | None = None
     link: str | None = None
     """The page to answer at, if the host knows its own address."""
+    id: str = ""
+    """What a notice of a run, a reminder or an escalation is called, however often it is sent."""
+    occasion: str = ""
+    """What it tells of, such as "failed" or "reminder"; empty where a wait is told of for the first time."""
+    at: datetime | None = None
+    """When that was."""
+    status: str = ""
+    """That of the run by now."""
+    error: str = ""
+    """Why it failed or needs repair, as far as that may be shown."""
+    run_link: str | None = None
+    """The run in the console, if the host knows its own address."""
+
+    @property
+    def key(self) -> str:
+        """What is the same each time it is sent: one may come more than once."""
+        return self.id or self.wait_id
 
     def __repr__(self) -> str:
+        if self.occasion:
+            return f"<notice that run {self.run_id} is {self.occasion}>"
         return f"<notice of {self.kind} {self.node!r} of run {self.run_id}>"
 
 
 Notifier = Callable[[Notice], Awaitable[None] | None]
-"""Sends notifications of waits. What it raises is logged, and the call is retried."""
+"""Sends notifications of waits and runs. What it raises is logged, and the call is retried."""
 
 
 class HostDurability(Protocol):

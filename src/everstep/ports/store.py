@@ -194,8 +194,14 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `PausingStore`: runs, flows and groups can be paused."""
     has_children: bool = False
     """Its runs say which node of another run started them, and are found by that run."""
+    limits: bool = False
+    """It is a `LimitingStore`: its claims go by `Quota.limits`."""
+    undoes: bool = False
+    """Its runs say that they undo what they did, which answers a stop request. It is a `LabelStore`."""
     searches: bool = False
     """It is a `SearchingStore`: runs are found by labels and times with an index."""
+    has_notices: bool = False
+    """It is a `NoticeStore`: people and systems are told of its runs."""
     holds_waits: bool = True
     """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 

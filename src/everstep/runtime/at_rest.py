@@ -14,6 +14,7 @@ from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import Lease
+from everstep.model.records import UNDO, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.drive.chain_writer import Identity, Journal
@@ -26,13 +27,18 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
+    from everstep.runtime.drive.undo.rules import check_may_undo
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
+    from everstep.runtime.workers.room import wait_for_room
 else:
     EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
+    wait_for_room = on_demand("everstep.runtime.workers.room:wait_for_room")
+    check_may_undo = on_demand("everstep.runtime.drive.undo.rules:check_may_undo")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
 
@@ -61,6 +67,14 @@ class RestingRuns:
         tell = partial(self._tell_wait, run_id)
         return await self._noted(
             await take_up(self._services, self.keeper, run_id, durability, known, waits=waits, on_wait=tell)
+        )
+
+    async def take_up_within(self, row: RunRow, flow: Flow, *, waits: bool) -> TakenUp:
+        """Do the same of a run whose flow has limits, once they leave room for it."""
+        await self._drained(row.run_id)
+        tell = partial(self._tell_wait, row.run_id)
+        return await self._noted(
+            await wait_for_room(self._services, self.keeper, row, flow, waits=waits, on_wait=tell)
         )
 
     async def _drained(self, run_id: str) -> None:
@@ -118,12 +132,41 @@ class RestingRuns:
         folded = await self.reader.rehydrate(row, plan)
         return await self.journal_of(row, folded, plan, Durability(), lease), folded
 
-    async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
-        """End a claimed run that is to be cancelled."""
-        journal, _ = await self.journal_at_rest(row, lease)
-        await journal.call_off()
+    async def end_cancelled(self, row: RunRow, lease: Lease) -> bool:
+        """End a claimed run that is to be cancelled; false if it has what takes its code to undo."""
+        journal, folded = await self.journal_at_rest(row, lease)
+        undo = folded.state.undo
+        if undo is not None and not undo.is_over:
+            return False
+        await (journal.call_off() if undo is None else journal.end_undone())
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
-        await self.ended(journal, Status.CANCELLED)
+        await self.ended(journal, Status.CANCELLED if undo is None else Status(undo.ends))
+        return True
+
+    async def begin_undo(self, row: RunRow, act: Act | None) -> Status:
+        """Let a run that has ended undo what it did, and leave it to who has its code."""
+        taken = await self.take_up(row, Durability(), waits=True)
+        try:
+            row = taken.row or await self.reader.row(row.run_id)
+            journal, folded = await self.journal_at_rest(row, taken.lease)
+            check_may_undo(row, folded.state)
+            journal.act = act
+            if folded.state.undo is None or not folded.state.undo.is_under_way:
+                ends = Status.CANCELLED if row.status is Status.CANCELLED else Status.FAILED
+                error = folded.error
+                step = StepRecord(
+                    path=UNDO, decision=(ends.value,), error=error, ended_at=self._services.clock.now()
+                )
+                journal.add(step, ())
+            await journal.flush(Trigger.UNDO, changes_status=True)
+        finally:
+            await self.release(taken.lease)
+        return (await self.reader.row(row.run_id)).status
+
+    async def has_to_undo(self, row: RunRow) -> bool:
+        """True if what a run did is to be undone before it ends."""
+        folded = await self.reader.rehydrate(row, await self.reader.plan(row), at=row.checkpoints)
+        return folded.state.undo is not None
 
     async def ended(self, journal: Journal, status: Status) -> None:
         """Tell the run whose node started one of its end, and end those that were asked to stop with it."""
@@ -151,10 +194,8 @@ class RestingRuns:
             lease = await self.claim(row.run_id, Durability(), waits=False)
             try:
                 fresh = await self.reader.row(row.run_id)
-                if fresh.status.is_final:
+                if fresh.status.is_final or not await self.end_cancelled(fresh, lease):
                     await self.release(lease)
-                else:
-                    await self.end_cancelled(fresh, lease)
             except BaseException:
                 await self.release(lease)
                 raise

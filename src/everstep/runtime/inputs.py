@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from everstep.errors import BadRequest, InputsDiffer
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan, all_keys
 from everstep.model.acts import Act
-from everstep.model.commits import NO_LABELS, Labels, StartedBy
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, StartedBy, Told
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
@@ -26,21 +26,25 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.graph.labels import value_of
+    from everstep.graph.limits import limited_group
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
     from everstep.runtime.judges import is_other
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
+    from everstep.runtime.waits.notices.told import told_at_admission
 else:
     check = on_demand("everstep.runtime.travel.migrate:check")
     judge_run = on_demand("everstep.runtime.travel.migrate:judge_run")
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
     value_of = on_demand("everstep.graph.labels:value_of")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
+    told_at_admission = on_demand("everstep.runtime.waits.notices.told:told_at_admission")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
 log = logging.getLogger("everstep")
@@ -68,6 +72,11 @@ class Given(msgspec.Struct, frozen=True):
             )
         if group is not None:
             check_name("group", group)
+            if flow.limits:
+                raise BadRequest(
+                    f"runs of flow {flow.name!r} are grouped by the keys of its limits.",
+                    fix="Leave the group out, or make what it goes by a limit.",
+                )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
 
@@ -104,7 +113,14 @@ async def draft_run(
     for draft in drafts:
         if draft.spill is not None:
             await write_aside(services, space, draft)
-    plan = flow.plan
+    plan, traits = flow.plan, given.traits
+    if flow.limits:
+        group = limited_group(flow.limits, given.inputs or {}, encrypts=services.codecs.encrypts)
+        traits = msgspec.structs.replace(traits, group=group)
+    told: Told | None = None
+    tells: Sequence[NoticeRow] = ()
+    if keeps and (flow.notify or services.notify):
+        told, tells = told_at_admission(services, flow, given.labels.tags)
     identity = Identity(
         run_id,
         flow.name,
@@ -112,14 +128,17 @@ async def draft_run(
         plan.hash,
         plan.blueprint,
         source=flow.source,
-        traits=given.traits,
+        traits=traits,
         retention=flow.retention,
         tags=given.labels.tags,
+        told=told,
         started_by=given.started_by,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere
     journal.act = given.act
+    if tells:
+        journal.tells = tuple(tells)
     return journal, state, space, drafts
 
 

@@ -28,11 +28,22 @@ def preflight(flow: Flow, services: Services) -> Flow:
             validate(flow, services.offers).raise_for_errors()
             _note_sound(flow, services.offers)
         ready = None
+        if flow.limits or flow.plan.has_limits:
+            _check_limits(flow, services)
         if services.max_mode is Mode.OFF and flow.durability.mode is not Mode.OFF:
             ready = copy(flow)
             ready.durability = Durability("off")
         cleared = services.cleared[flow] = Cleared(flow.durability, ready)
     return cleared.ready or flow
+
+
+def _check_limits(flow: Flow, services: Services) -> None:
+    """Refuse limits on a store that judges none."""
+    if services.max_mode is not Mode.OFF and not services.store.capabilities.limits:
+        raise BadRequest(
+            f"flow {flow.name!r} has limits, and this store judges none.",
+            fix="Use another store, or drop limits=.",
+        )
 
 
 class _Sound(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.codec.records import OpenRecord
 from everstep.codec.tags import Unreadable
@@ -15,11 +15,17 @@ from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import TRACE, CheckpointRecord, Counters, ErrorInfo, StepRecord
+from everstep.on_demand import on_demand
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.drive.apply import Lists, apply, loaded
 from everstep.runtime.drive.chain_writer import Head
 from everstep.runtime.drive.values import ValueSpace, slot_of, split_name
 from everstep.runtime.lineage import Link, verified
+
+if TYPE_CHECKING:
+    from everstep.engine.undo.stack import Undoing
+else:
+    Undoing = on_demand("everstep.engine.undo.stack:Undoing")
 
 _RESUME, _MIGRATION, _WHOLE = Trigger.RESUME, Trigger.MIGRATION, ValueForm.WHOLE
 # A member of an enum takes ten times as long to find in its class, and every record comes by here.
@@ -144,12 +150,16 @@ class Rehydrated:
                 for prefix, area in self.space.areas.items()
                 for name, slot in area.items()
             }
+            if record.state.undo is not None:
+                self.state.undo = Undoing(record.state.undo)
             restore(self.state, versions, record.state, record.counters or Counters())
             for name in versions if self._watched else ():
                 self._note(name)
             return
         for step in record.steps:
             self._apply(step, payloads)
+        if self.state.undo is not None:
+            self.state.undo.number(record.sequence)
 
     def _apply(self, step: StepRecord, payloads: Iterator[bytes]) -> None:
         slots = []

@@ -25,7 +25,9 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.model.address import plain_of
+    from everstep.runtime.drive.undo.rules import check_goes_on
 else:
+    check_goes_on = on_demand("everstep.runtime.drive.undo.rules:check_goes_on")
     plain_of = on_demand("everstep.model.address:plain_of")
 
 
@@ -94,6 +96,8 @@ def resume_points(
     row: RunRow, flow: Flow, state: RunState, space: ValueSpace, start: str | None
 ) -> tuple[str, ...]:
     """Return the nodes at which a run begins again; none to go on where it stands. Raises if it may not."""
+    if state.undo is not None:
+        check_goes_on(row, state, start)
     read = _reader(space)
     for scope, its_flow in _under_way(flow, state):
         its_flow.extension.check_resume(scope.prefix, read)

@@ -37,7 +37,7 @@ from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import describe_error
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
-from everstep.runtime.events import Event, EventKind, tell
+from everstep.runtime.events import Event, EventKind, Listener, tell
 from everstep.runtime.inputs import Given, check_kept, check_same_flow, check_same_inputs, draft_run
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.cancelling import heeding_starter
     from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from everstep.runtime.travel.migrate import migrated
     from everstep.runtime.waits.announce import announce, call_off
     from everstep.runtime.waits.answers import open_waits
+    from everstep.runtime.waits.notices.send import send_of
     from everstep.runtime.workers.claim import give_back
 else:
     newest_valid = on_demand("everstep.runtime.integrity.run_check:newest_valid")
@@ -86,6 +88,7 @@ else:
     attach = on_demand("everstep.runtime.drive.external_channel:attach")
     Family = on_demand("everstep.runtime.drive.children.family:Family")
     SharedBreakers = on_demand("everstep.runtime.guards.shared_breakers:SharedBreakers")
+    send_of = on_demand("everstep.runtime.waits.notices.send:send_of")
     is_other = on_demand("everstep.runtime.judges:is_other")
     waits_here = on_demand("everstep.runtime.outage.outbox:waits_here")
     RunReader = on_demand("everstep.runtime.reader:RunReader")
@@ -93,6 +96,7 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     open_waits = on_demand("everstep.runtime.waits.answers:open_waits")
@@ -114,6 +118,8 @@ class Ready(msgspec.Struct, frozen=True):
     space: ValueSpace
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    stop: StopRequest | None = None
+    """What it was asked for, if that is for its drive to answer: it undoes what it did."""
 
 
 class Runs:
@@ -124,7 +130,7 @@ class Runs:
 
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
-        self.keeper = keeper
+        self.keeper = services.keeper = keeper
 
     # A run that begins here and ends needs none of these.
 
@@ -212,7 +218,9 @@ class Runs:
             row = await self._services.store.run(run_id)
         if row is not None and not (row.status.is_final and given.inputs is None):
             check_kept(row, flow)
-        if row is None:
+        if row is None and flow.limits and not is_off:
+            row = await self.start(flow, given, run_id)
+        elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):
@@ -355,7 +363,26 @@ class Runs:
         await self.end_if_asked(row)
         return True
 
-    async def _ask_to_stop(self, row: RunRow, act: Act | None, **said: Any) -> bool:
+    async def undo(self, run_id: str, act: Act | None = None) -> Status:
+        """Undo what a run did: one that is unfinished is cancelled, and one that failed undoes what is left.
+
+        Who has its code does that; at rest, the records are made to say so.
+        """
+        if isinstance(run_id, str) and "/" in run_id:
+            raise BadRequest(
+                f"{run_id!r:.80} is a part of a run: it is not undone by itself.",
+                fix=f"To undo the whole run: everstep undo {run_id.partition('/')[0]}",
+            )
+        row = check_still_here(await self.reader.row(run_id))
+        if row.status.is_final:
+            return await self.resting.begin_undo(row, act)
+        if not await self._ask_to_stop(row, act, StopRequest.UNDO):
+            return (await self.reader.row(run_id)).status
+        return await self.end_if_asked(row)
+
+    async def _ask_to_stop(
+        self, row: RunRow, act: Act | None, wanted: StopRequest = StopRequest.CANCEL, **said: Any
+    ) -> bool:
         note, audit = None, None
         if act is not None:
             note = close_act(self._services.codecs, row.run_id, act)
@@ -363,7 +390,7 @@ class Runs:
             audit = riding(act, row.run_id)
         if audit is not None:
             said["audit"] = audit
-        if not await self._services.store.request_stop(row.run_id, StopRequest.CANCEL, note, **said):
+        if not await self._services.store.request_stop(row.run_id, wanted, note, **said):
             return False
         if audit is not None:
             written(audit)
@@ -386,7 +413,8 @@ class Runs:
             await self.resting.release(lease)  # it had ended, and what said so waited on this machine
         else:
             with suppress(LeaseLost):  # who has it by now was asked to end it, too
-                await self.resting.end_cancelled(row, lease)
+                if not await self.resting.end_cancelled(row, lease):
+                    await self.resting.release(lease)  # who has its code undoes what it did
         return (await self.reader.row(run_id)).status
 
     # -- starting and continuing --------------------------------------------------------------------------
@@ -434,7 +462,10 @@ class Runs:
         check_kept(row, flow)
         await self._check_paused(row)
         asked = self._services.clock.monotonic()
-        taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
+        if flow.limits and row.group is not None:
+            taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
+        else:
+            taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
         self.keeper.keep(taken.lease, flow.durability.lease_ttl, asked)
         try:
             row = taken.row or await self.reader.row(row.run_id)
@@ -503,10 +534,9 @@ class Runs:
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             row = row if row.started_by is None else await heeding_starter(services, row)
-            if row.stop_request is not None and is_other(row, flow):
-                await self.resting.end_cancelled(
-                    row, lease
-                )  # it would not be taken over to this flow any more
+            stop = row.stop_request
+            if stop is not None and is_other(row, flow) and not await self.resting.has_to_undo(row):
+                await self.resting.end_cancelled(row, lease)  # it would not be taken over to this flow now
                 self.keeper.drop(lease)
                 return await self.reader.recorded(await self.reader.row(row.run_id))
             if is_other(row, flow):
@@ -519,7 +549,7 @@ class Runs:
             if lease.epoch > 1 and row.status is Status.RUNNING:
                 machine, pid = services.processes.here()
                 journal.took_over = {"epoch": lease.epoch, "host": machine, "pid": pid}
-            if row.stop_request is StopRequest.CANCEL:
+            if stop is not None and not may_undo(flow, state, stop):
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             if services.tracing is not None:
@@ -548,15 +578,19 @@ class Runs:
             await give_back(self._services, self.keeper, lease)
             raise
         if services.listener is not None and resumed is not None:
-            data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
-            if calls := sum(len(units.at) for scope in state.scopes() for units in scope.units.values()):
-                data["calls"] = calls
-            self._emit("run_resumed", row.run_id, data | resumed.to_wire())
-            for path, visit in state.done():
-                at = resumed.resumed_at
-                event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
-                tell(services.listener, event)
-        return Ready(journal, state, space, resumed)
+            self._tell_resumed(services.listener, flow.name, journal, state, resumed)
+        return Ready(journal, state, space, resumed, stop)
+
+    def _tell_resumed(
+        self, listener: Listener, flow: str, journal: Journal, state: RunState, resumed: Resumed
+    ) -> None:
+        data = {"flow": flow, "sequence": journal.head.sequence, "steps": state.total}
+        if calls := sum(len(units.at) for scope in state.scopes() for units in scope.units.values()):
+            data["calls"] = calls
+        self._emit("run_resumed", journal.run_id, data | resumed.to_wire())
+        for path, visit in state.done():
+            at = resumed.resumed_at
+            tell(listener, Event(kind="step_replayed", run_id=journal.run_id, at=at, node=path, visit=visit))
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by a caller that could not claim it, or died before."""
@@ -660,6 +694,8 @@ class Runs:
         drive = Drive(run, self.shared if flow.breakers else None)
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
+        if ready.stop is not None:
+            drive.stop(RunCancelled(f"run {journal.run_id!r} was cancelled."))
         try:
             driving.add(drive)
             if lease is not None:
@@ -687,6 +723,8 @@ class Runs:
         spooled = await journal.empty_outbox()
         if (journal.started_by is not None or journal.stopped) and status.is_final and not spooled:
             await self.resting.ended(journal, status)
+        if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
+            await send_of(self._services, journal.run_id)
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
             outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)

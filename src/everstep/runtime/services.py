@@ -39,12 +39,14 @@ from everstep.runtime.waits.schedulers import Schedulers
 from everstep.runtime.workers.backpressure import Weather
 
 if TYPE_CHECKING:
+    from everstep.graph.tells import Tell
     from everstep.runtime.live.live_data import LiveData
     from everstep.runtime.metrics.meter import Meter
     from everstep.runtime.metrics.store_view import Seen, StoreView
     from everstep.runtime.operations.run_times import ReadTimes
     from everstep.runtime.tracing.spans import Tracer
     from everstep.runtime.waits.tokens import Tokens
+    from everstep.runtime.workers.lease_renewal import LeaseKeeper
 else:
     LiveData = on_demand("everstep.runtime.live.live_data:LiveData")
     ReadTimes = on_demand("everstep.runtime.operations.run_times:ReadTimes")
@@ -85,10 +87,14 @@ class Services:
     """Told of each flow whose run has ended, so that retention can apply."""
     notes_at_work = False
     """True once the program has loaded what asks at which step its code is at work."""
+    keeper: LeaseKeeper | None = None
+    """What renews the leases of this host."""
     tracing: Tracer | None = None
     """What makes spans of what is done here, if that was asked for."""
     meter: Meter | None
     """What counts for metrics; none if there are to be none."""
+    notify: tuple[Tell, ...] = ()
+    """Who is told of runs that are admitted here, whatever their flows say."""
     notes_unnamed = False
     """True if the audit log may have rows of acts without a name, as of those over HTTP."""
     looks_first = False

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from everstep.client.audit import AuditQuery
 from everstep.client.queries import RUN_ID as RUN_ID
-from everstep.client.queries import CountQuery, DurationsQuery, RunsQuery
+from everstep.client.queries import CountQuery, DurationsQuery, NoticesQuery, RunsQuery
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.structure import NAME
@@ -26,6 +26,7 @@ PART = RUN_ID + _INSIDE
 ADDRESS = RUN_ID + "(@[0-9]{1,10})?" + _INSIDE
 """Either of them, as of a checkpoint, too. Where that is not taken the host says so."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+NOTICE_ID = r"[A-Za-z0-9._-]{1,128}-[0-9]{1,18}(\.[0-9]{1,9})?"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}(~[0-9]{1,19}\.[0-9]{1,12})?"
 CHANGE_ID = r"[0-9a-f]{8}\.[0-9]{1,18}"
@@ -46,6 +47,8 @@ RUNS = queries_of(RunsQuery, MOST)
 """What `GET /runs` may be asked."""
 AUDIT = queries_of(AuditQuery, MOST)
 """What `GET /audit` may be asked."""
+NOTICES = queries_of(NoticesQuery, MOST)
+"""What `GET /notices` may be asked."""
 COUNT = queries_of(CountQuery, MOST)
 """What `GET /counts` may be asked."""
 DURATIONS = queries_of(DurationsQuery, MOST)

@@ -8,7 +8,17 @@ from typing import Any
 
 from everstep.codec.wire import schemas
 from everstep.server.access.roles import Role
-from everstep.server.checks import ADDRESS, BREAKER_NAME, EVENT_NAME, FLOW_NAME, PART, STEP, TOKEN, WAIT_ID
+from everstep.server.checks import (
+    ADDRESS,
+    BREAKER_NAME,
+    EVENT_NAME,
+    FLOW_NAME,
+    NOTICE_ID,
+    PART,
+    STEP,
+    TOKEN,
+    WAIT_ID,
+)
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
 from everstep.server.shapes import Error
@@ -31,6 +41,7 @@ PATH_PARAMETERS = {
     "run_id": pattern(PART),
     "address": pattern(STEP),
     "wait_id": pattern(WAIT_ID),
+    "notice_id": pattern(NOTICE_ID),
     "token": pattern(TOKEN),
     "breaker": pattern(BREAKER_NAME),
     "event": pattern(EVENT_NAME),

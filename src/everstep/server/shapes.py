@@ -16,14 +16,23 @@ from everstep.client.documents import readable
 from everstep.client.guards import BreakerInfo, RunGuards
 from everstep.client.looking.drawing import FlowDrawing
 from everstep.client.projection import NodeInfo, RunAct, RunError, RunNodes
-from everstep.client.views import PauseInfo, RunInfo, RunResult, RunState, SignalInfo, WaitInfo, WorkerInfo
+from everstep.client.views import (
+    NoticeInfo,
+    PauseInfo,
+    RunInfo,
+    RunResult,
+    RunState,
+    SignalInfo,
+    WaitInfo,
+    WorkerInfo,
+)
 from everstep.graph.labels import LABEL_NAME
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, UNSEEN, UNSEEN_IN_NAMES
 from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_QUERY, LONGEST_TEXT, PRIORITIES, SPEEDS, Count, Instant, Value
 from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
-from everstep.results import BulkProgress, Event, Fallback, FlowInfo, Untaken
+from everstep.results import BulkProgress, Event, Fallback, FlowInfo, LimitInfo, Untaken
 from everstep.runtime.events import EventKind
 from everstep.server.access.roles import Role
 from everstep.server.checks import CHANGE_ID, EVENT_ID, RUN_ID
@@ -124,6 +133,13 @@ class Pauses(Struct, frozen=True, kw_only=True):
     """Flows and groups first, then runs, the newest first."""
 
 
+class Limits(Struct, frozen=True, kw_only=True):
+    """What limits hold back."""
+
+    limits: list[LimitInfo]
+    """By key, those for which most runs wait first."""
+
+
 class Unpaused(Struct, frozen=True, kw_only=True):
     """Whether something was let go on."""
 
@@ -137,6 +153,20 @@ class AuditLog(Struct, frozen=True, kw_only=True):
     audit: list[AuditInfo]
     next: Count | None
     """The number of the last act, to go on from with `after`."""
+
+
+class NoticeList(Struct, frozen=True, kw_only=True):
+    """A page of notices."""
+
+    notices: list[NoticeInfo]
+    next: Count | None
+    """The number of the last notice, to go on from with `before`."""
+
+
+class NoticesAgain(Struct, frozen=True, kw_only=True):
+    """How many dead letters are to be sent once more."""
+
+    again: Count
 
 
 class Waits(Struct, frozen=True, kw_only=True):
@@ -311,6 +341,15 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
     run_id: str
     status: Status
+
+
+class Undone(Struct, frozen=True, kw_only=True):
+    """Where a run stands that is to undo what it did."""
+
+    run_id: str
+    status: Status
+    undoing: str | None
+    """`undoing` once it has begun; none until who has its code does."""
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -516,7 +555,7 @@ class Publish(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of an effect that was begun and never reported: one of `done` and `rerun`."""
+    """What became of an effect that was begun and never reported, or of an undo: one of these."""
 
     step: Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
     """The node, as its wait names it."""
@@ -524,6 +563,8 @@ class Settle(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It happened: what the node would have returned."""
     rerun: bool = False
     """It did not: the node is called again, with its key."""
+    skip: Annotated[str, Meta(max_length=LONGEST_COMMENT)] = ""
+    """Why what an undo was to undo is left as it is."""
 
 
 class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,8 +26,8 @@ from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
-from everstep.model.leases import Held, LanePause, Lease, Process, Quota, WorkerRow
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.leases import Held, KeyLimit, LanePause, Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import MOST_UNTAKEN, HadEvent, Sending, SettledBy, SignalRow, WaitChange, WaitRow
@@ -35,7 +35,9 @@ from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.events import EventRow, EventStore
 from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore, Search, SearchingStore, SearchPage
+from everstep.ports.limits import LimitChange, LimitingStore
 from everstep.ports.live import KeptLog, LiveBatch, LiveRing, LiveStore, Offset, RecodedBatch, RecodedLog
+from everstep.ports.notices import NoticeFilter, NoticeStore
 from everstep.ports.pausing import BlockingPauses, PausingStore
 from everstep.ports.restoring import FencingStore, Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
@@ -415,9 +417,50 @@ class KillingStore:
                 quotas=quotas,
             )
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        with self._killer.write("lease_within"):
+            return await cast("LimitingStore", self._store).lease_within(
+                run_id, owner=owner, ttl=ttl, process=process, limits=limits, void_epoch=void_epoch
+            )
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        with self._killer.write("change_limit"):
+            return await cast("LimitingStore", self._store).change_limit(key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await cast("LimitingStore", self._store).limit_states(prefix, limit=limit)
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
         with self._killer.write("set_aside"):
-            return await self._store.set_aside(run_id, epoch=epoch, reason=reason)
+            if not occasion:
+                return await self._store.set_aside(run_id, epoch=epoch, reason=reason)
+            store = cast("NoticeStore", self._store)
+            return await store.set_aside(run_id, epoch=epoch, reason=reason, occasion=occasion)
+
+    async def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
+        return await cast("NoticeStore", self._store).notices(wanted)
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> list[NoticeRow]:
+        with self._killer.write("take_notices"):
+            store = cast("NoticeStore", self._store)
+            return await store.take_notices(notifiers, hold=hold, limit=limit, run_id=run_id)
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        with self._killer.write("change_notice"):
+            return await cast("NoticeStore", self._store).change_notice(row, to, **_told(audit))
 
     async def fence(self, run_id: str, by: int) -> bool:
         assert isinstance(self._store, FencingStore)

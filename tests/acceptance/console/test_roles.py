@@ -16,6 +16,7 @@ from tests.acceptance.console.conftest import KEY, Console, Tab, opened, tab_of
 ROLES = ("viewer", "reader", "approver", "operator", "admin")
 ACTS = (
     ("POST", "/runs/A20/cancel"),
+    ("POST", "/runs/A20/undo"),
     ("POST", "/runs/A20/pause"),
     ("POST", "/runs/A15/pin"),
     ("POST", "/runs/A15/tags"),
@@ -33,6 +34,8 @@ ACTS = (
     ("POST", "/waits/00000000-0000-4000-8000-000000000000/reissue"),
     ("POST", "/events/paid"),
     ("POST", "/breakers/bank/reset"),
+    ("POST", "/notices/A15-1/again"),
+    ("POST", "/notices/again"),
     ("POST", "/pauses/lift"),
     ("POST", "/runs"),
     ("POST", "/resume"),

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,14 +20,22 @@ from everstep.registry import Opened
 from everstep.results import AuditInfo
 from everstep.stores.memory import MemoryStore
 from everstep.testing.clock import ManualClock
+from tests.integration.client.audited_acts import (
+    LATER_CASES,
+    Case,
+    Who,
+    dead_letter,
+    hourly,
+    nothing,
+    out_of_reach,
+)
 
-Who = dict[str, Any]
 ADA: Who = {"by": "ada", "comment": "ticket 4711"}
 
 
 @pytest.fixture
 def host(url: str) -> Iterator[Host]:
-    with Host(url, clock=ManualClock()) as opened:
+    with Host(url, clock=ManualClock(), notifiers={"ops": out_of_reach}) as opened:
         yield opened
 
 
@@ -122,20 +130,6 @@ def tripped(host: Host) -> str:
 def stream(host: Host, who: Who, *given: Any) -> None:
     for _ in host.stream(PLAIN, *given, **who):
         pass
-
-
-class Case(NamedTuple):
-    """How a call is made so that it does something, and so that it is refused; each after what it needs."""
-
-    needs: Callable[[Any], Any]
-    does: Callable[[Any, Any, Who], Any]
-    is_refused: Callable[[Any, Any, Who], Any]
-    needs_to_be_refused: Callable[[Any], Any] = lambda host: None
-    act: str = ""
-
-
-def nothing(host: Host) -> None:
-    return
 
 
 CASES: dict[str, Case] = {
@@ -287,6 +281,7 @@ CASES: dict[str, Case] = {
         lambda h, one, who: h.waiting.revoke(one, **who),
         lambda h, _, who: h.waiting.revoke("no such wait", **who),
     ),
+    **LATER_CASES,
 }
 
 
@@ -525,3 +520,27 @@ def test_clean_up_by_name_has_one_row_that_counts_what_went(url: str, tmp_path: 
             ("bo", None, "nothing", "", "done"),
             ("bo", "a", "", "", "refused"),
         ]
+
+
+def test_each_letter_that_is_sent_again_with_all_has_one_row(host: Host) -> None:
+    assert host.notices.again_all(by="bo") == 0
+    last = dead_letter(host, "second")
+    assert host.notices.again_all(**ADA) == 2
+    rows = [(row.act, row.by, row.run_id, row.about, row.outcome) for row in log(host)]
+    assert rows[0] == ("resend", "bo", None, "", "done"), "there was none"
+    assert [row[:3] for row in rows[1:]] == [("resend", "ada", "second"), ("resend", "ada", "telling")]
+    assert rows[1][3] == last and len(rows) == 3
+
+
+def test_what_is_asked_of_a_schedule_that_is_not_there_is_in_the_log_once(host: Host) -> None:
+    hourly(host)
+    asks: dict[str, Callable[[], Any]] = {
+        "change_schedule": lambda: host.schedules.change("no", every="2h", **ADA),
+        "backfill_schedule": lambda: host.schedules.backfill("no", "-3d", "-1d", **ADA),
+    }
+    for ask in asks.values():
+        with pytest.raises(EverstepError):
+            ask()
+    assert [(row.act, row.run_id, row.outcome) for row in log(host)] == [
+        (act, "no", "refused") for act in asks
+    ]

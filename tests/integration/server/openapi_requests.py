@@ -30,6 +30,7 @@ KNOWN: dict[str, list[str]] = {
     "run_id": ["done", "broken"],
     "wait_id": [],
     "token": [],
+    "notice_id": [],
     "breaker": ["mail"],
     "event": ["paid"],
     "address": ["add", "explode"],
@@ -67,6 +68,7 @@ WHATEVER_IT_ASKS = [
     "bulk",
     "fork_run",
     "settle_effect",
+    "undo_run",
     "fire_wait",
     "compare_runs",
     "show_step",
@@ -74,8 +76,8 @@ WHATEVER_IT_ASKS = [
     "list_values",
     "fetch_value",
 ]
-"""What these take depends on the wait, the flow or, for a checkpoint given twice, another parameter, or is a
-language, a time or a label, which no schema can say; so 400 and 422 are answers."""
+"""What these take depends on the wait, the flow, how the run stands or, for a checkpoint given twice, another
+parameter, or is a language, a time or a label, which no schema can say; so 400 and 422 are answers."""
 
 
 @cache

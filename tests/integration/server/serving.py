@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import date
 from decimal import Decimal
@@ -13,6 +13,7 @@ import httpx
 
 from everstep import AsyncHost, Flow, node, wait
 from everstep.client.views import WaitInfo
+from everstep.ports.durability import Notifier
 from everstep.server.app import Application, create_app
 from everstep.testing import ManualClock
 
@@ -96,11 +97,18 @@ class Serving(NamedTuple):
 
 @asynccontextmanager
 async def serving(
-    url: str = "memory:", *, token: str | None = TOKEN, headers: dict[str, str] | None = None, **options: Any
+    url: str = "memory:",
+    *,
+    token: str | None = TOKEN,
+    headers: dict[str, str] | None = None,
+    notifiers: Mapping[str, Notifier] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Serving]:
     """Open a host and a service over it, and a client with the bearer token."""
     clock = ManualClock()
-    async with AsyncHost(url, clock=clock, key=KEY, base_url="http://flows.test") as host:
+    async with AsyncHost(
+        url, clock=clock, key=KEY, base_url="http://flows.test", notifiers=notifiers
+    ) as host:
         app = create_app(host, FLOWS, token=token, **options)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         base = "http://localhost"

@@ -32,6 +32,9 @@ def address(requests: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         await host.run(failing, {"x": 1}, run_id="broken")
         fragile = Flow("fragile", failing.nodes, breakers=[Breaker("mail", failures=1, shared=True)])
         await host.run(fragile, {"x": 1}, run_id="tripped")
+        await host.run(Flow("telling", failing.nodes, notify="ops"), {"x": 1}, run_id="telling")
+        [notice] = await host.notices.find()
+        requests.KNOWN["notice_id"].append(notice.id)
         for name in ("done", "broken"):
             await host.fork(name)  # so that they stay there, whatever is erased
         for k in range(20):

@@ -120,7 +120,7 @@ def test_rows_of_a_run_go_with_it_whichever_client_deletes_it(path: Path, postgr
         fill_side_tables(lambda statement: lite.execute(statement), tables)
         lite.execute("DELETE FROM runs")
         left = {table: lite.execute(f"SELECT count(*) FROM {table}").fetchall() for table in tables}
-    assert len(tables) == 8 and set(map(str, left.values())) == {"[(0,)]"}
+    assert len(tables) == 6 and set(map(str, left.values())) == {"[(0,)]"}
     Host(postgres_url).close()
     at = read_address(postgres_url)
     with closing(psycopg.connect(at.url, autocommit=True, options=f"-c search_path={at.schema}")) as db:
@@ -144,10 +144,7 @@ def fill_side_tables(execute: Callable[[str], object], tables: list[str]) -> Non
         "taken_events": "(run_key, path, name, event_id) VALUES (7, 'p', 'n', 'e')",
         "tags": "(run_key, name, value) VALUES (7, 'n', 'v')",
         "attributes": "(run_key, name, kind, text_value) VALUES (7, 'n', 'text', 'v')",
-        "votes": "(wait_id, voter, run_key, approves, voted_at) VALUES ('w', 'v', 7, true, 1)",
-        "limit_keys": "(limit_key, run_key) VALUES ('k', 7)",
-        "singletons": "(singleton_key, run_key) VALUES ('k', 7)",
-        "notices": "(run_key, notifier, status, at, due_at) VALUES (7, 'n', 'failed', 1, 1)",
+        "notices": "(run_key, notifier, occasion, at, due_at) VALUES (7, 'n', 'failed', 1, 1)",
     }
     for table in tables:
         execute(f"INSERT INTO {table} {values[table]}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from random import Random
 from typing import NamedTuple
 
+from everstep.model.enums import Status
+from everstep.testing.simulation.checks import Broken
 from everstep.testing.simulation.explore import Explorer, Tried, without_collector
+from everstep.testing.simulation.trial import End
 from tests.simulation.planted.trials import TRIALS
 
 
@@ -31,10 +34,19 @@ def hunt(name: str, effort: Effort, *, is_remote: bool, seed: int = 0) -> Tried 
     kind = TRIALS[name]
     explorer = Explorer(kind.make(is_remote), seed=seed, kinds=kind.faults)
     with closing(explorer), without_collector():
+        if not kind.is_fatal and (broken := tuple(_uncompleted(explorer.ends))):
+            return explorer.whole._replace(broken=broken)
         for tried in _schedules(explorer, effort, seed, is_long=kind.is_long):
             if tried.broken:
                 return tried if len(tried.taken) < 2 else explorer.shrink(tried)
     return None
+
+
+def _uncompleted(ends: Mapping[str, End]) -> Iterator[Broken]:
+    """Yield what all schedules have in common, so that none differs from the uninterrupted one by it."""
+    for run_id, end in ends.items():
+        if end.status is not Status.COMPLETED:
+            yield Broken("result", f"run {run_id!r} is {end.status.value}, though nothing went wrong.")
 
 
 def _schedules(explorer: Explorer, effort: Effort, seed: int, *, is_long: bool) -> Iterator[Tried]:

@@ -38,6 +38,8 @@ class Kind(NamedTuple):
     """Whether it is tried with a store elsewhere: some make sense only with one on the same machine."""
     is_long: bool = False
     """True if one schedule takes more than a tenth of a second."""
+    is_fatal: bool = False
+    """True if some run fails though nothing goes wrong."""
 
 
 # -- several that want one run ----------------------------------------------------------------------------
@@ -320,9 +322,13 @@ def _service(is_remote: bool) -> Trial:
     return FleetTrial({"w1": WorkerPlace([flow])}, {"client": client}, is_remote=is_remote)
 
 
-def _steps(is_remote: bool) -> Trial:
-    """Durable calls of a sync node."""
-    return SUBJECTS["steps in turn"].trial("remote" if is_remote else "local")
+def _subject(name: str) -> Callable[[bool], Trial]:
+    """One of the flows of all simulations."""
+
+    def trial(is_remote: bool) -> Trial:
+        return SUBJECTS[name].trial("remote" if is_remote else "local")
+
+    return trial
 
 
 APPROVED = {"approved": True}
@@ -341,7 +347,8 @@ TRIALS: Mapping[str, Kind] = {
     "sensors": Kind(_flow_trial(flows.sensors, {"place": 4})),
     "parcels": Kind(_flow_trial(flows.parcels, {"order": 5})),
     "machines": Kind(_flow_trial(flows.machines, {"part": 2}, channel={"log": ["made"]})),
-    "steps": Kind(_steps),
+    "steps": Kind(_subject("steps in turn")),
+    "midway": Kind(_subject("waits inside"), STEADY),
     "own keys": Kind(_own_keys),
     "contest": Kind(_flow_trial(flows.deliveries, {"order": 3}, kind=Contest), STEADY),
     "long contest": Kind(_flow_trial(_hauls, {"load": 3}, kind=Contest), STEADY),
@@ -352,6 +359,6 @@ TRIALS: Mapping[str, Kind] = {
     "service": Kind(_service, STEADY),
     "far fleet": Kind(_fleet(flows.deliveries, 3, workers={"w1": "m1", "w2": "m2"}), STEADY, [True]),
     "groups": Kind(_fleet(_grouped, 8, workers={"w1": "m1"}, groups="a"), STEADY),
-    "killers": Kind(_fleet(_killers, 3, workers={"w1": "m1", "w2": "m1"})),
+    "killers": Kind(_fleet(_killers, 3, workers={"w1": "m1", "w2": "m1"}), is_fatal=True),
 }
 """By name."""

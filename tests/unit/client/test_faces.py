@@ -19,6 +19,7 @@ CALLS = {
     *("run", "start", "resume", "cancel", "fork", "answer", "deliver", "work", "close"),
     *("runs", "info", "find", "waits", "wait", "state", "channel", "history", "checkpoints", "latest"),
     *("events", "explain", "follow", "stream", "send", "inbox", "drop_signal", "publish", "changes"),
+    "undo",
 }
 """What most programs need. A call that few need belongs into a group."""
 PROPERTIES = {"clock", "durability", "offers", "url", "values"}
@@ -41,6 +42,7 @@ GROUPS = {
             "explain",
             "findings",
             "flows",
+            "limits",
             "report",
             "pause",
             "pauses",
@@ -49,7 +51,12 @@ GROUPS = {
             "workers",
         ),
     },
+    "notices": {"again", "again_all", "find", "send"},
     "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
+    "schedules": {
+        *("backfill", "change", "create", "delete", "get", "list", "pause", "run_now", "stop_backfill"),
+        *("times", "unpause"),
+    },
     "storage": {"after_restore", "doctor", "drain", "info", "rekey", "schemes", "spool", "spooled", "verify"},
     "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},
     "versions": {"compat", "migrate"},

@@ -10,9 +10,11 @@ from everstep import AsyncHost
 from everstep.cli.commands.fleet.audit import audit
 from everstep.cli.commands.fleet.durations import durations
 from everstep.cli.commands.runs.list import runs
+from everstep.cli.commands.waits.notices import notices
 from everstep.client.audit import AuditQuery
 from everstep.client.groups.fleet import FleetCalls
-from everstep.client.queries import DurationsQuery, RunConditions, RunsQuery, parameters_of
+from everstep.client.groups.notices import NoticeCalls
+from everstep.client.queries import DurationsQuery, NoticesQuery, RunConditions, RunsQuery, parameters_of
 from everstep.engine.query.tree import ARGUMENTS
 from everstep.server.routes import ENDPOINTS
 
@@ -50,6 +52,17 @@ def test_the_audit_log_is_asked_for_in_the_same_words_everywhere() -> None:
     [endpoint] = [e for e in ENDPOINTS if e.name == "read_audit"]
     assert [(q.name, q.description) for q in endpoint.query] == [
         (one.name, one.description) for one in parameters_of(AuditQuery)
+    ]
+
+
+def test_notices_are_asked_for_in_the_same_words_everywhere() -> None:
+    asked = {one.name: one.default for one in parameters_of(NoticesQuery)}
+    taken = inspect.signature(NoticeCalls.find).parameters
+    assert {name: p.default for name, p in taken.items() if name != "self"} == asked
+    assert {p.name for p in notices.params} >= asked.keys() - {"run_id"}
+    [endpoint] = [e for e in ENDPOINTS if e.name == "list_notices"]
+    assert [(q.name, q.description) for q in endpoint.query] == [
+        (one.name, one.description) for one in parameters_of(NoticesQuery)
     ]
 
 

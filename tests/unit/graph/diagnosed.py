@@ -126,6 +126,7 @@ EXPENSIVE = Flow("inner", [of(lambda: 1, name="learn", expensive=True)])
 NO = {"persist": "no"}
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
+PAY = of(lambda a: a, name="pay", output="b", **KEYED)
 CASES: dict[str, Case] = {
     "DAG-CKPT-001": Case(
         lambda: check(feed, durability="strong"),
@@ -302,6 +303,20 @@ CASES: dict[str, Case] = {
     ),
     "flow.destructive_in_atomic": Case(
         lambda: check(DROP.as_node(durability="atomic")), lambda: check(DROP.as_node())
+    ),
+    "flow.undo_input": Case(
+        lambda: check(of(first.fn, output="a", undo=lambda y: None)),
+        lambda: check(of(first.fn, output="a", undo=lambda x, a: None)),
+    ),
+    "flow.undo_unkept": Case(
+        lambda: check(of(first.fn, output="a", undo=lambda a: None), durability="off"),
+        lambda: check(of(first.fn, output="a", undo=lambda a: None)),
+    ),
+    "flow.not_undone": Case(
+        lambda: check(
+            of(first.fn, output="a", undo=lambda a: None), PAY, of(lambda b: b, name="next", output="c")
+        ),
+        lambda: check(of(first.fn, output="a", undo=lambda a: None), PAY),
     ),
     "flow.wait_in_atomic": Case(
         lambda: check(ASK.as_node(durability="atomic")), lambda: check(ASK.as_node())

@@ -231,8 +231,8 @@ def waits_for(event: Event) -> str:
 def how_to_settle(store: str | None, event: Event) -> str:
     """Write the command that answers what a step waits for."""
     wait, step = event.data["wait"], Address.of(event.node, event.visit)
-    command, _ = answering(wait["kind"], event.run_id, step, wait["id"], store)
-    return f"{command}, or --rerun" if wait["kind"] == "settle" else command
+    command, other = answering(wait["kind"], event.run_id, step, wait["id"], store)
+    return f"{command}, or {other}" if wait["kind"] == "settle" else command
 
 
 def resumed_at(event: Event) -> str:

@@ -14,7 +14,17 @@ from everstep.client.projection import Maps, base_of
 from everstep.frontends.phases.places import GATES
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, SPENT, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.records import (
+    CHANNEL,
+    SPENT,
+    UNDO,
+    UNDOING,
+    WAIT,
+    QueuedTask,
+    StepRecord,
+    StreamAt,
+    Written,
+)
 from everstep.model.records import RESULT as CALL
 from everstep.model.waits import WaitOpened
 
@@ -32,6 +42,8 @@ def said(step: StepRecord, lookup: Lookup, maps: Maps, joined: str = "") -> str:
     if step.status is Status.CANCELLED:
         why = f": {one_line(step.error.message)}" if step.error is not None else ""
         return f"{MARKS[step.status]} cancelled{why}"
+    if step.path == UNDO:
+        return _turns_back(step)
     if step.error is not None:
         guarded = f"; {guarded_said(step.guards)}" if step.guards is not None else ""
         guarded += f"; {act_said(step.act)}" if step.act is not None else ""
@@ -59,7 +71,16 @@ def said(step: StepRecord, lookup: Lookup, maps: Maps, joined: str = "") -> str:
         parts.append(guarded_said(step.guards))
     parts += _of_calls(step)
     text = "; ".join(part for part in parts if part)
+    if step.path.endswith(UNDOING):
+        return tries + "; ".join(filter(None, ("undone", text)))
     return tries + (text or ("completed" if step.path == item_of(step.path) else ""))
+
+
+def _turns_back(step: StepRecord) -> str:
+    """Say why a run undoes what it did."""
+    ends, *asks = step.decision or ("",)
+    why = f", as it {ends}" if step.error is None else f": {step.error.type}: {one_line(step.error.message)}"
+    return f"{'asks whether to undo' if asks else 'undoes'} what the run did{why}"
 
 
 def is_call(step: StepRecord) -> bool:

@@ -19,6 +19,7 @@ from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
+from everstep.model.records import UNDOING
 from everstep.model.waits import SettledBy, VotingInfo, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
@@ -245,6 +246,8 @@ def _answered(wait: WaitInfo) -> str:
     if wait.kind == "settle" and isinstance(wait.answer, dict):
         if "rerun" in wait.answer:
             return "to be called again"
+        if "skip" in wait.answer:
+            return f"skipped: {preview(wait.answer['skip'], 60)}"
         return f"done: {preview(wait.answer.get('done'), 60)}"
     if wait.answer is None:  # or its key is not at hand
         return "answered"
@@ -292,6 +295,9 @@ def answering(kind: str, run_id: str, step: Address, wait_id: str, store: str | 
     Where it takes more than a flag, the command as it is asks for the answer on a terminal.
     """
     if kind == "settle":
+        if step.names[-1] == UNDOING:
+            command = command_line("settle", run_id, str(step), "--rerun", store=store)
+            return command, "--done null, or --skip WHY"
         return command_line("settle", run_id, str(step), "--done", "JSON", store=store), "--rerun"
     if kind in ("signal", "event", "child"):
         return command_line("waits", run_id, store=store), ""

@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.count import RunCount, count_runs
     from everstep.runtime.operations.durations import Durations, durations
     from everstep.runtime.operations.flows import FlowInfo, flows_of
+    from everstep.runtime.operations.limits import LimitInfo, limits_of
     from everstep.runtime.travel.explain import Explanation
 else:
     drawn_flow = on_demand("everstep.client.looking.drawing:drawn_flow")
+    limits_of = on_demand("everstep.runtime.operations.limits:limits_of")
     flows_of = on_demand("everstep.runtime.operations.flows:flows_of")
     compat_on = on_demand("everstep.runtime.operations.asking.answers:compat_on")
     findings_on = on_demand("everstep.runtime.operations.asking.answers:findings_on")
@@ -331,6 +333,13 @@ class FleetCalls:
         """
         lanes = [PauseInfo.of_lane(lane) for lane in await self._runs.pauses.lanes()]
         return [*lanes, *map(PauseInfo.of_run, await self._runs.pauses.rows())] if runs else lanes
+
+    async def limits(self) -> list[LimitInfo]:
+        """Return what limits hold back, by key: what runs, what has started, what waits, and why.
+
+        Those for which most runs wait come first. The limits of a flow are those that live workers have.
+        """
+        return await limits_of(self._services, await self._services.store.workers())
 
     async def reopen(
         self,

@@ -41,12 +41,14 @@ class WaitingCalls:
         *,
         done: Any = UNSAID,
         rerun: bool = False,
+        skip: str = "",
         by: str | None = None,
         comment: str | None = None,
     ) -> WaitInfo:
-        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+        """Say what became of an effect that was begun and never reported, or of an undo that failed.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        An undo that was done by hand is `done=None`; one that is to be left out is skipped with a reason.
         After A17/rag, `step` lies inside it.
         """
         act = act_of(by, comment)
@@ -54,7 +56,7 @@ class WaitingCalls:
         async def settle() -> WaitRow:
             name, part = await in_run(self._runs, run_id)
             path = step if part is None else part.within(step)
-            return await self._answers.settle(name, path, done=done, rerun=rerun, act=act)
+            return await self._answers.settle(name, path, done=done, rerun=rerun, skip=skip, act=act)
 
         return self._parts.wait(await self._parts.audited("settle", act, settle(), run_id))
 

@@ -87,6 +87,8 @@ class UnitOptions(msgspec.Struct, frozen=True):
     is_effect: bool = True
     on_change: OnChange = "warn"
     is_brief: bool = False
+    undo: Any = None
+    """What undoes the call, if its run fails or is cancelled."""
 
     def with_key(self, key: Any) -> UnitOptions:
         """Return the options of one call among others that are made alike."""
@@ -102,11 +104,17 @@ class UnitOptions(msgspec.Struct, frozen=True):
         effects: str = "effectful",
         on_change: str = "warn",
         keep: str = "visit",
+        undo: Any = None,
     ) -> UnitOptions:
         """Read the options of a call; raises for what none of them can be."""
-        is_plain = effects == "effectful" and on_change == "warn" and keep == "visit"
+        is_plain = effects == "effectful" and on_change == "warn" and keep == "visit" and undo is None
         if is_plain and key is None and retry is None and timeout is None:
             return PLAIN
+        if undo is not None and not (callable(undo) and effects == "effectful" and keep == "visit"):
+            raise BadRequest(
+                f"undo of a step is {undo!r:.60}.",
+                fix="Give a function, for a call that is effectful and kept for its visit.",
+            )
         if effects not in _EFFECTS:
             raise BadRequest(f"effects of a step is {effects!r}.", fix=f"Use one of {', '.join(_EFFECTS)}.")
         if on_change not in ("warn", "fail", "again"):
@@ -120,6 +128,7 @@ class UnitOptions(msgspec.Struct, frozen=True):
             effects == Effects.EFFECTFUL,
             on_change,  # type: ignore[arg-type]  # checked above
             keep == "attempt",
+            undo,
         )
 
 
@@ -402,6 +411,7 @@ class Context:
         effects: str = "effectful",
         on_change: OnChange = "warn",
         keep: Keep = "visit",
+        undo: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, T]: ...
 
@@ -418,6 +428,7 @@ class Context:
         effects: str = "effectful",
         on_change: OnChange = "warn",
         keep: Keep = "visit",
+        undo: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> T: ...
 
@@ -433,6 +444,7 @@ class Context:
         effects: str = "effectful",
         on_change: str = "warn",
         keep: str = "visit",
+        undo: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Make a durable call: once it is recorded, no attempt and no process makes it again.
@@ -440,9 +452,11 @@ class Context:
         `await` it in an async node. It is known by its name, and by `key` or by how often that name was asked
         for; two of one name at the same time need keys. If `fn` has a parameter `idempotency_key` it is given
         one that stays the same. An option of this call that `fn` has too goes by `functools.partial`.
+        `undo` undoes it if the run fails or is cancelled: a function of a module, given the arguments of `fn`
+        by name, and what it returned as `result`.
         """
         options = UnitOptions.of(
-            key=key, retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep
+            key=key, retry=retry, timeout=timeout, effects=effects, on_change=on_change, keep=keep, undo=undo
         )
         return self.make_step(name, fn, args, kwargs, options)
 
@@ -610,6 +624,7 @@ if TYPE_CHECKING:
             effects: str = "effectful",
             on_change: OnChange = "warn",
             keep: Keep = "visit",
+            undo: Callable[..., Any] | None = None,
             **kwargs: Any,
         ) -> Coroutine[Any, Any, T]: ...
 
@@ -626,6 +641,7 @@ if TYPE_CHECKING:
             effects: str = "effectful",
             on_change: OnChange = "warn",
             keep: Keep = "visit",
+            undo: Callable[..., Any] | None = None,
             **kwargs: Any,
         ) -> Coroutine[Any, Any, T]: ...
 

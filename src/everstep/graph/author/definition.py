@@ -12,6 +12,7 @@ from everstep.model.durability import Durability
 from everstep.model.retention import Retention
 
 if TYPE_CHECKING:
+    from everstep.graph.limits import Limit
     from everstep.model.breakers import Breaker
 
 
@@ -50,6 +51,7 @@ class Definition(Protocol):
     max_concurrency: int | None
     max_running: int | None
     max_per_group: int | None
+    limits: tuple[Limit, ...]
     auto_checkpoint: int | None
     plan: Plan
     read_from: ReadFrom | None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
 from everstep.graph.author.extension import EXTENSIONS, PLAIN, Extension
-from everstep.graph.author.flow_options import FlowOptions
+from everstep.graph.author.flow_options import FlowOptions, UndoWhen
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, Node
 from everstep.graph.author.options import Of, Place, refused_at_build
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
+    from everstep.graph.limits import Limit
+    from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
@@ -70,6 +72,8 @@ class Flow:
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
     `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
+    `undo` says when what its runs have done is undone by the `undo=` of its nodes: on failure, when a run is
+    cancelled, both, never, or if a person says so ("ask").
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
@@ -83,6 +87,8 @@ class Flow:
     """Flows whose runs its nodes may start, those of flows inside it included."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
+    source: str | None = None
+    """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
     _raises = True
 
     def __init__(
@@ -100,6 +106,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
+        limits: Iterable[Limit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -111,7 +118,9 @@ class Flow:
         pin_version: bool = False,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
         breakers: Iterable[Breaker] = (),
+        notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
+        undo: UndoWhen = "both",
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
     ) -> None:
@@ -137,22 +146,18 @@ class Flow:
             max_concurrency=max_concurrency,
             max_running=max_running,
             max_per_group=max_per_group,
+            limits=limits,
             auto_checkpoint=auto_checkpoint,
             budgets=budgets,
             breakers=breakers,
+            notify=notify,
             inbox=inbox,
+            undo=undo,
             plain_attributes=plain_attributes,
             starts=starts,
         )
         self._take(said)
         self._wire(flatten(nodes), said)
-        self._complete_inputs: set[frozenset[str]] = set()
-        self.read_from: ReadFrom | None = None
-        """The IR that it was read from."""
-        self.original: Flow | None = None
-        """The flow that it is but for what a flow around it says of its nodes."""
-        self.source: str | None = None
-        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         if self._raises and self.problems.errors:
             self._refuse()
 
@@ -172,9 +177,16 @@ class Flow:
         self._guard(said.breakers)
         if self.inbox and not self.problems.errors:
             self._check_inbox()
+        if self.limits and not self.problems.errors:
+            self._check_keys()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
+        self._complete_inputs: set[frozenset[str]] = set()
+        self.read_from: ReadFrom | None = None
+        """The IR that it was read from."""
+        self.original: Flow | None = None
+        """The flow that it is but for what a flow around it says of its nodes."""
         self.version, self.entry, self.tasks = said.version, said.entry, said.tasks
         self.channel, self.rules = said.channel, said.rules
         self.profiles = said.profiles
@@ -190,10 +202,16 @@ class Flow:
         self.max_steps, self.max_visits = said.max_steps, said.max_visits
         self.max_concurrency = said.max_concurrency
         self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.limits = said.limits
+        """How many of its runs with the same key may run at once, or start in a while."""
         self.plain_attributes = said.plain_attributes
+        self.undo = said.undo
+        """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
         self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
+        self.notify = said.notify
+        """Who is told of its runs, and of what."""
         self.budgets = said.budgets
         """What its runs may spend, all that is inside them included."""
 
@@ -218,6 +236,16 @@ class Flow:
                 raise BadRequest(
                     f"flow {self.name!r} takes signals {name!r} in, and {takers[0]!r} waits for them.",
                     fix="A name has one kind of consumer: call one of them otherwise.",
+                )
+
+    def _check_keys(self) -> None:
+        """Refuse limits by what no run is started with."""
+        known = self.plan.free_inputs | self.plan.seeds
+        for limit in self.limits:
+            if (limit.by or limit.name).partition(".")[0] not in known:
+                raise BadRequest(
+                    f"flow {self.name!r} has a limit by {limit.by or limit.name!r}, which is no input of it.",
+                    fix=f"It has {sorted(known)}: Limit({limit.name!r}, by=...).",
                 )
 
     def _check_guarded(self) -> None:
@@ -288,12 +316,14 @@ class Flow:
         name: str | None = None,
         durability: Literal["nested", "atomic"] = "nested",
         select: Iterable[str] | None = None,
+        undo: Callable[..., Any] | None = None,
     ) -> Subflow:
         """Return this flow as one node of another.
 
         Nested, its steps are recorded one by one, addressed as `name/node`, and a resume goes on inside.
         Atomic, it is one step that keeps nothing but what is lifted. `select` says which of its values a
-        result shows under the node's name; by default all.
+        result shows under the node's name; by default all. `undo` undoes a visit to it that was completed, in
+        place of what undoes the steps inside; it gets the flow's inputs and outputs by name.
         """
         if durability not in ("nested", "atomic"):
             raise BadRequest(
@@ -305,6 +335,8 @@ class Flow:
         is_atomic = durability == "atomic"
         made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
         made.flow = self
+        if undo is not None:
+            made._be_undone_by(undo)
         if self.extension.keeps_as_around:
             made.flow = copy.copy(self)
             made.flow.durability = Durability()

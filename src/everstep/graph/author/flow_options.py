@@ -4,7 +4,7 @@ A flow, the reader and the writer of the IR and a test of its schema all go by `
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Struct, field
 
@@ -21,10 +21,14 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.graph.check.started_flows import checked_flows
+    from everstep.graph.limits import Limit, limits_of
+    from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
 else:
+    tells_of = on_demand("everstep.graph.tells:tells_of")
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
     checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
+    limits_of = on_demand("everstep.graph.limits:limits_of")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 PARTIAL: Final = Durability()
@@ -107,6 +111,10 @@ def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
 
 
+def _limits(value: Any, option: str, flow: str) -> "tuple[Limit, ...]":
+    return () if value == () else limits_of(flow, value)
+
+
 def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
     if not value:
         return {}
@@ -117,6 +125,20 @@ def _inbox(value: Any, option: str, flow: str) -> dict[str, Reducer]:
         if not isinstance(how, str) or how not in list(Reducer):
             raise _refusal(flow, option, how, f"Use one of everstep.inbox: {known}.")
     return {name: Reducer(how) for name, how in value.items()}
+
+
+def _notify(value: Any, option: str, flow: str) -> "tuple[Tell, ...]":
+    return () if value is None or value == () else tells_of(value, f"flow {flow!r}", of_all=False)
+
+
+UNDO_WHEN: Final = ("both", "failure", "cancel", "ask", "never")
+UndoWhen = Literal["both", "failure", "cancel", "ask", "never"]
+
+
+def _undo(value: Any, option: str, flow: str) -> str:
+    if value not in UNDO_WHEN:
+        raise _refusal(flow, option, value, f"Use one of {', '.join(UNDO_WHEN)}.")
+    return str(value)
 
 
 def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
@@ -146,6 +168,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """How many of its runs all workers together may drive at once."""
     max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
     """The same for the runs of each group."""
+    limits: Annotated[tuple["Limit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
+    """How many of its runs with the same key may run at once, or start in a while."""
     auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
     retention: Annotated[
         Retention | None, Spec(_retention, "policies.retention", form=Spelling.RETENTION)
@@ -160,10 +184,14 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     breakers: Annotated[
         Iterable["Breaker"], Spec(_breakers, "policies.breakers", form=Spelling.BREAKERS)
     ] = ()
+    notify: Annotated[tuple["Tell", ...], Spec(_notify, "policies.notify", form=Spelling.TELLS)] = ()
+    """Who is told of its runs, and of what."""
     inbox: Annotated[Mapping[str, Reducer], Spec(_inbox, "policies.inbox", form=Spelling.REDUCERS)] = field(
         default_factory=dict
     )
     """Values that signals of the same name are taken into, and how."""
+    undo: Annotated[str, Spec(_undo, "policies.undo", {"enum": list(UNDO_WHEN)})] = "both"
+    """When what its runs have done is undone, as far as their nodes say how."""
     plain_attributes: Annotated[
         tuple[str, ...],
         Spec(_several("a list of names"), "policies.plain_attributes", NAMES, Spelling.NAMES),

@@ -47,11 +47,13 @@ from everstep.graph.author.wiring import Wired
 from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of, of_item
 from everstep.model.durations import Span
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
+from everstep.model.records import UNDOING
 from everstep.model.retry import Retry, RetryPreset
 from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from everstep.graph.ir.names import home_of
+    from everstep.graph.limits import Limit
 else:
     home_of = on_demand("everstep.graph.ir.names:home_of")
 
@@ -92,6 +94,7 @@ class NodeKeywords(TypedDict, total=False):
     idempotency_key: KeyRule
     retry: int | RetryPreset | Retry | None
     timeout: Span | None
+    limit: Limit | None
     max_visits: int | None
     persist: Persist | PersistName
     skip_on_resume: bool | None
@@ -100,6 +103,7 @@ class NodeKeywords(TypedDict, total=False):
     answer_type: Any
     on_unknown: OnUnknown
     probe: Callable[..., Any] | None
+    undo: Callable[..., Any] | None
     identifier: str
     checkpointable: bool | None
     replayable: bool | None
@@ -140,6 +144,10 @@ class Node(Wired, Generic[P, R]):
     """What a front end keeps with it, as JSON, by namespace; part of the structure and of the IR."""
     result_name: str | None = None
     """The name under which what it returns is kept, if it declares no output."""
+    undo: Node | None = None
+    """What undoes a step of it, as a node that nothing leads to; none if nothing does."""
+    undo_outputs: tuple[str, ...] = ()
+    """What its undo calls its outputs, which may be named otherwise by now."""
     _bound: WeakValueDictionary[int, Node] | None = None
     """The nodes of a method by the `id` of the object each belongs to."""
 
@@ -180,9 +188,13 @@ class Node(Wired, Generic[P, R]):
         """True if a checkpoint comes before it, to which a fork goes back."""
         self.keep_every, self.max_visits = said.keep_every, said.max_visits
         self.retry, self.timeout = said.retry, said.timeout
+        self.limit = said.limit
+        """How many of its calls, and of those of all nodes with a limit of this name, may be made."""
         self.halts, self.answer_type = said.halts, said.answer_type
         self.requires = said.requires
         self.on_unknown, self.probe = said.on_unknown, said.probe
+        if said.undo is not None:
+            self.undo, self.undo_outputs = undo_node(said.undo, said.name), said.output
         self.identifier = said.identifier
 
     def _look_at(self, fn: Callable[..., Any]) -> None:
@@ -488,6 +500,7 @@ def node(
     idempotency_key: KeyRule = None,
     retry: int | RetryPreset | Retry | None = None,
     timeout: Span | None = None,
+    limit: Limit | None = None,
     max_visits: int | None = None,
     persist: Persist | PersistName = Persist.AUTO,
     skip_on_resume: bool | None = None,
@@ -496,6 +509,7 @@ def node(
     answer_type: Any = None,
     on_unknown: OnUnknown = "rerun",
     probe: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
     identifier: str = "",
     checkpointable: bool | None = None,
     replayable: bool | None = None,
@@ -512,6 +526,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
                      a node with a key counts as effectful
     retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
     timeout          seconds one attempt may take
+    limit            a `Limit` of its supplier, shared by its name over flows and workers
     persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs
@@ -521,6 +536,8 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
                      key, or "stop" for an operator
     probe            a function of the inputs and `idempotency_key` that is asked first in that case, and
                      returns `Done(value)` if the effect has happened
+    undo             a function, or a node, that undoes a step of it if the run fails or is cancelled; it gets
+                     the node's inputs and outputs by name, and its own `idempotency_key`
     answer_type      what the answer to its wait must be; by default what the function's annotation says
     identifier       what the Flow IR calls the function; by default `module:name`
     checkpointable   False, with a reason, if a run cannot be resumed behind it: it holds a connection, say
@@ -584,7 +601,34 @@ def _check_unknown(node: Node) -> bool:
             f"node {node.name!r} is destructive, and its effects are {node.effects.value!r}.",
             fix='Say effects="effectful", or nothing.',
         )
-    return is_asked or node.destructive
+    if node.undo is not None and node.effects in (Effects.PURE, Effects.READ_ONLY):
+        raise BadRequest(
+            f"node {node.name!r} has an undo, and its effects are {node.effects.value!r}.",
+            fix='Drop undo=, or say effects="effectful".',
+        )
+    return is_asked or node.destructive or node.undo is not None
+
+
+def undo_node(given: Any, name: str) -> Node:
+    """Return the node that undoes a step of the node called `name`: nothing in the flow leads to it."""
+    if isinstance(given, Node):
+        is_plain = type(given) is Node and given.over is None and not given.is_unbound
+        if not is_plain or given.undo is not None:
+            raise BadRequest(
+                f"node {name!r}: undo is {given!r}.",
+                fix="Give a function, or a plain node: no gate, no flow, no map, and none with an undo.",
+            )
+        made = given._copy(name=UNDOING, outputs=(), effects=Effects.EFFECTFUL, persist=given.persist)
+    elif callable(given) and not isinstance(given, type):
+        made = Node(given, name=UNDOING, effects=Effects.EFFECTFUL)
+    else:
+        raise BadRequest(f"node {name!r}: undo is {given!r:.60}.", fix="Give a function: undo=refund.")
+    made.__dict__["__name__"], made.__dict__["given"] = UNDOING, given
+    if made.streams:
+        raise BadRequest(f"node {name!r}: undo is a generator.", fix="Give a function that returns.")
+    made.result_name = None
+    made._weigh()
+    return made
 
 
 def _spell(targets: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ The decorators, the checks of a node, the reader and the writer of the IR and a 
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,12 @@ from everstep.graph.author.signatures import count_of, flag_of, is_text, names_o
 from everstep.model.durations import seconds_of
 from everstep.model.enums import Determinism, Effects, Persist
 from everstep.model.retry import Retry
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.graph.limits import Limit, limit_of_node
+else:
+    limit_of_node = on_demand("everstep.graph.limits:limit_of_node")
 
 EffectsName = Literal["pure", "read_only", "effectful", "undeclared"]
 DeterminismName = Literal["strict", "stable", "best_effort", "nondeterministic"]
@@ -38,6 +44,8 @@ class Spelling(StrEnum):
     NAMES = "names"
     FUNCTION = "function"
     """What the registry calls it."""
+    UNDO = "undo"
+    """Likewise, of what undoes a step: a function, or a node with options of its own."""
     KEY = "key"
     RETRY = "retry"
     ANSWER = "answer"
@@ -45,6 +53,10 @@ class Spelling(StrEnum):
     RETENTION = "retention"
     BUDGETS = "budgets"
     BREAKERS = "breakers"
+    LIMITS = "limits"
+    LIMIT = "limit"
+    TELLS = "tells"
+    """Who is told of runs, and of what."""
     REDUCERS = "reducers"
     """How values take signals in, by name."""
     NODES = "nodes"
@@ -146,6 +158,10 @@ def _identifier(value: Any, option: str, name: str) -> str:
     return value
 
 
+def _limit(value: Any, option: str, name: str) -> "Limit | None":
+    return None if value is None else limit_of_node(name, value)
+
+
 def _names(value: Iterable[str], option: str, name: str) -> tuple[str, ...]:
     return names_of(value if isinstance(value, str) else list(value), name)
 
@@ -182,6 +198,10 @@ class NodeOptions(Struct, frozen=True, kw_only=True):
     probe: Annotated[
         Callable[..., Any] | None,
         Spec(_as_it_is, "probe", NAME_OR_NULL, Spelling.FUNCTION, of_functions=True),
+    ] = None
+    limit: Annotated["Limit | None", Spec(_limit, "limit", form=Spelling.LIMIT, of_functions=True)] = None
+    undo: Annotated[
+        Callable[..., Any] | None, Spec(_as_it_is, "undo", NAME_OR_NULL, Spelling.UNDO, of_functions=True)
     ] = None
     answer_type: Annotated[Any, Spec(_as_it_is, "answer", form=Spelling.ANSWER)] = None
     identifier: Annotated[str, Spec(_identifier)] = ""

@@ -145,6 +145,13 @@ _NODE: Final = (
     ),
     Option(Of.NODE, "idempotency_key", "a function", _OWN_KEY, lambda n: callable(n.idempotency_key)),
     *_named(Of.NODE, "retry", "timeout", "max_visits"),
+    Option(
+        Of.NODE,
+        "limit",
+        "",
+        _atomic("has a limit", "it is called in one go with the rest"),
+        lambda n: n.limit is not None,
+    ),
     Option(Of.NODE, "persist", '"inline", "ref"', note="an atomic flow keeps only what it lifts, and so"),
     Option(
         Of.NODE,
@@ -186,6 +193,17 @@ _NODE: Final = (
         lambda n: n.on_unknown != "rerun",
     ),
     Option(Of.NODE, "probe", "", _atomic("has a probe", _UNRECORDED), lambda n: n.probe is not None),
+    Option(
+        Of.NODE,
+        "undo",
+        "",
+        _atomic(
+            "has an undo",
+            "it is one step, which is undone as a whole",
+            "Give the undo to the flow: as_node(durability='atomic', undo=...).",
+        ),
+        lambda n: n.undo is not None,
+    ),
     Option(Of.NODE, "checkpointable", note="false and `strong` only in atomic flows that do not lift it"),
     Option(Of.NODE, "replayable", note="an atomic flow begins anew, and its streams with it"),
     Option(Of.NODE, "reason"),
@@ -300,13 +318,20 @@ _FLOW: Final = (
     Option(Of.FLOW, "version", note="a run records that of the flow that is run"),
     *_named(Of.FLOW, "max_steps", "max_visits", "max_concurrency"),
     *map(_per_run, ("max_running", "max_per_group", "auto_checkpoint", "retention")),
-    *map(_whole_run, ("streams", "logs", "pin_version", "plain_attributes")),
+    *map(_whole_run, ("limits", "streams", "logs", "pin_version", "plain_attributes", "notify")),
     Option(
         Of.FLOW,
         "inbox",
         "",
         _inner("flow.inner_option", "has an inbox", "signals are sent to a run", "Declare it on that flow."),
         lambda it: bool(it.flow.inbox),
+    ),
+    Option(
+        Of.FLOW,
+        "undo",
+        "",
+        _inner("flow.inner_option", "says when it is undone", _RUN, _OUTER),
+        lambda it: it.flow.undo != "both",
     ),
     *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),
     Option(
@@ -322,7 +347,7 @@ _FLOW: Final = (
 )
 
 _AS_NODE: Final = (
-    *_named(Of.AS_NODE, "name", "durability"),
+    *_named(Of.AS_NODE, "name", "durability", "undo"),
     Option(Of.AS_NODE, "select", "what is lifted"),
     Option(
         Of.AS_NODE,

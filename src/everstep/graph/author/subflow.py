@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from everstep.errors import BadRequest, FlowError, close_matches
 from everstep.graph.author.channel import RESULT_SUFFIX
-from everstep.graph.author.node import Node, Param
+from everstep.graph.author.node import Node, Param, undo_node
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.compile.plan import Plan
 
@@ -52,6 +52,10 @@ class Subflow(Node):
             assert isinstance(self.inner, Plan)
             self.is_effectful = self.acts_in_call = self.inner.has_effects
             self.is_kept_at_once = self.inner.has_kept_at_once
+
+    def _be_undone_by(self, undo: Any) -> None:
+        """Take what undoes a visit to it."""
+        self.undo = undo_node(undo, self.name)
 
     def _with_flow(self, flow: Any) -> Self:
         """Return the node with its flow as a flow around it declares it."""

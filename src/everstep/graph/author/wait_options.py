@@ -6,11 +6,12 @@ keep of a wait, and the page of what works where all go by it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from everstep.errors import BadRequest
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import Span, moment_of, span_of
 
@@ -20,6 +21,28 @@ TEXT: Final = {"type": "string"}
 NAMES: Final = {"type": ["string", "array"], "items": TEXT}
 FLAG: Final = {"type": "boolean"}
 NUMBER: Final = {"type": "integer", "minimum": 1}
+
+
+Escalation = Mapping[Span, str | Sequence[str]] | Sequence[tuple[Span, str | Sequence[str]]]
+"""Who else is told of a wait without an answer, each after how long."""
+
+
+def escalations_of(given: Any, what: str) -> tuple[tuple[timedelta, tuple[str, ...]], ...]:
+    """Read who else is told, the soonest first."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    fix = 'Give spans of time and aliases of notifiers: escalate={"1d": "lead", "3d": ["head", "ops"]}.'
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence) or not pairs:
+        raise BadRequest(f"{what} is {given!r:.60}.", fix=fix)
+    found: list[tuple[timedelta, tuple[str, ...]]] = []
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise BadRequest(f"{what} says {pair!r:.60}.", fix=fix)
+        span, told = pair
+        aliases = (told,) if isinstance(told, str) else tuple(told) if isinstance(told, Sequence) else ()
+        if not aliases or not all(isinstance(alias, str) and alias for alias in aliases):
+            raise BadRequest(f"{what} names {told!r:.60}.", fix=fix)
+        found.append((span_of(span, what), aliases))
+    return tuple(sorted(found))
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -64,6 +87,9 @@ class Wait:
         str | Sequence[str] | None, Argument(schema=NAMES, is_list=True, in_row=True, in_chain="if said")
     ] = None
     """Aliases of the host's notifiers."""
+    remind: Annotated[Span | None, Argument(read=span_of)] = None
+    """How long after it was opened, and then again, they are told once more."""
+    escalate: Annotated[Escalation | None, Argument(read=escalations_of)] = None
     single_use: Annotated[bool, Argument(schema=FLAG, in_chain="always")] = True
     default: Annotated[Any, Argument(in_row=True, in_chain="if said")] = NO_DEFAULT
     timeout: Annotated[Span | None, Argument(names_value=True, read=span_of)] = None

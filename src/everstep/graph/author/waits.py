@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
 from everstep.graph.author.node import Node, Param
-from everstep.graph.author.wait_options import ARGUMENTS, NO_DEFAULT, Wait, is_unsaid
+from everstep.graph.author.wait_options import ARGUMENTS, NO_DEFAULT, Escalation, Wait, is_unsaid
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.acts import LONGEST_NAME as LONGEST_BY
 from everstep.model.acts import act_of, likeness
@@ -85,7 +85,11 @@ class WaitNode(Node):
         self.params = tuple([Param(a, source, True, UNKNOWN) for a, source in refs.items()])
         self.returns = returns
         self.schedulers = _aliases(self.arguments.get("scheduler"))
-        self.notifiers = _aliases(self.arguments.get("notify"))
+        escalated = self.arguments.get("escalate") or ()
+        self.notifiers = (
+            *_aliases(self.arguments.get("notify")),
+            *(alias for _, aliases in escalated for alias in aliases),
+        )
         if "scheduler" in refs or "notify" in refs:
             raise BadRequest(
                 f"{name!r}: a scheduler and a notifier are named when the flow is built.",
@@ -159,6 +163,8 @@ def approval(
     context: Any = None,
     prompt: str = "",
     notify: str | Sequence[str] | None = None,
+    remind: Span | None = None,
+    escalate: Escalation | None = None,
     timeout: Span | None = None,
     scheduler: str | None = None,
     token_ttl: Span | None = None,
@@ -175,6 +181,7 @@ def approval(
     for who started the run or forked it.
     """
     arguments = _arguments(name, locals())
+    _check_reminders(name, arguments)
     check_voters(name, arguments.get("approvers"), quorum, not_by_starter)
     return WaitNode(
         name,
@@ -198,6 +205,8 @@ def callback(
     default: Any = NO_DEFAULT,
     answer_type: Any = None,
     notify: str | Sequence[str] | None = None,
+    remind: Span | None = None,
+    escalate: Escalation | None = None,
     scheduler: str | None = None,
     token_ttl: Span | None = None,
     single_use: bool = True,
@@ -208,6 +217,7 @@ def callback(
     It writes a `CallbackOutput`. A time-out fails the node with `WaitTimeout`, or gives the default payload.
     """
     arguments = _arguments(name, locals())
+    _check_reminders(name, arguments)
     return WaitNode(
         name,
         "std.callback.wait",
@@ -308,6 +318,8 @@ def question(
     timeout: Span | None = None,
     context: Any = None,
     notify: str | Sequence[str] | None = None,
+    remind: Span | None = None,
+    escalate: Escalation | None = None,
     scheduler: str | None = None,
     token_ttl: Span | None = None,
     single_use: bool = True,
@@ -329,6 +341,7 @@ def question(
     if (options is not None) != (kind == "choice") or (isinstance(options, Sequence) and not options):
         raise BadRequest(f"{name!r}: options are {options!r}.", fix="Give them to a choice, and only there.")
     arguments = _arguments(name, locals())
+    _check_reminders(name, arguments)
     if "options" in arguments and not isinstance(arguments["options"], Ref):
         check_options(name, arguments["options"])
         _check_default(name, default, arguments["options"])
@@ -416,6 +429,14 @@ def _arguments(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             v = about.read(v, f"{argument} of {name!r}")
         found[argument] = v
     return found
+
+
+def _check_reminders(name: str, arguments: Mapping[str, Any]) -> None:
+    if arguments.get("remind") is not None and not arguments.get("notify"):
+        raise BadRequest(f"{name!r} has no one to remind.", fix='Say who is told of it: notify="boss".')
+    spans = [arguments.get("remind"), *(span for span, _ in arguments.get("escalate") or ())]
+    if any(span is not None and span <= timedelta(0) for span in spans):
+        raise BadRequest(f"{name!r} reminds or escalates at once.", fix='Give a span such as "1d".')
 
 
 def _bare(v: Any) -> Any:

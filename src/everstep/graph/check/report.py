@@ -55,6 +55,8 @@ class DurabilityReport:
     """What a run may spend."""
     breakers: tuple[Breaker, ...] = ()
     """What stops nodes that fail, cost or waver too much."""
+    undo_nodes: tuple[str, ...] = ()
+    """What they have done is undone if a run fails or is cancelled."""
 
     @property
     def percent(self) -> int:
@@ -98,6 +100,8 @@ class DurabilityReport:
             lines.append(f"  checkpoint after: {', '.join(self.expensive_nodes)}")
         if self.destructive_nodes:
             lines.append(f"  checkpoint before: {', '.join(self.destructive_nodes)}")
+        if self.undo_nodes:
+            lines.append(f"  undone if a run fails or is cancelled: {', '.join(self.undo_nodes)}")
         if self.budgets:
             lines.append(f"  budgets: {', '.join(f'{plain(b.amount)} {b.name}' for b in self.budgets)}")
         return lines + [f"  breaker: {breaker.said}" for breaker in self.breakers]
@@ -117,6 +121,7 @@ class DurabilityReport:
             "destructive_nodes": list(self.destructive_nodes),
             "budgets": [budget.to_wire() for budget in self.budgets],
             "breakers": [breaker.to_wire() for breaker in self.breakers],
+            "undo_nodes": list(self.undo_nodes),
         }
 
 
@@ -142,6 +147,7 @@ def report(flow: Flow, host: HasOffers | Offers | None = None) -> DurabilityRepo
         expensive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.expensive),
         budgets=flow.budgets,
         breakers=flow.breakers,
+        undo_nodes=tuple(path for path, n in flow.plan.deep if n.undo is not None),
         destructive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.destructive),
     )
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import GenericAlias
-from typing import Any, Final, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from everstep.errors import close_matches
 from everstep.graph.author.definition import Definition
@@ -22,6 +22,12 @@ from everstep.graph.compile.loops import bits, mask_of
 from everstep.graph.compile.plan import DEEPEST, Plan, all_keys, deep_nodes
 from everstep.model.enums import OnError, Persist
 from everstep.model.items import ItemError
+from everstep.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from everstep.graph.check.undoing import undo_problems
+else:
+    undo_problems = on_demand("everstep.graph.check.undoing:undo_problems")
 
 _SHOWN: Final = 6
 """How many nodes a message names."""
@@ -37,6 +43,8 @@ def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
     yield from _start_problems(plan)
     yield from _durability_problems(plan)
     yield from _nesting_problems(plan)
+    if plan.has_undo:
+        yield from undo_problems(plan)
 
 
 def node_problems(flow: Definition) -> Iterator[Diagnostic]:

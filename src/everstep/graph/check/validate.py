@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Never, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, NoReturn, Protocol
 
 from everstep.codec.values import Values
 from everstep.errors import (
@@ -34,6 +34,7 @@ from everstep.graph.compile.loops import components
 from everstep.graph.compile.plan import Plan, deep_nodes
 from everstep.model.enums import Determinism, Mode, OnError, Persist
 from everstep.model.items import ItemError
+from everstep.on_demand import on_demand
 
 _RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
 _NO_RESULT = (UNKNOWN, None, type(None), NoReturn, Never)
@@ -202,6 +203,11 @@ def _note_hidden(plan: Plan, prefix: str, lifted: Collection[str] | None, found:
         _note_hidden(n.inner, f"{path}/", given, found)
 
 
+if TYPE_CHECKING:
+    from everstep.graph.check.undoing import undo_findings
+else:
+    undo_findings = on_demand("everstep.graph.check.undoing:undo_findings")
+
 Check = Callable[[Subject], Iterable[Diagnostic]]
 
 
@@ -299,6 +305,11 @@ def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
                     )
                     fix = "Declare it (determinism='strict', or effects='pure'), or use durability='nested'."
                     yield Diagnostic("flow.shaky_effect", Severity.WARNING, effect, None, message, fix)
+
+
+def _undo(it: Subject) -> Iterator[Diagnostic]:
+    if it.plan is not None and it.plan.has_undo:
+        yield from undo_findings(it.plan, it.mode, it.hidden)
 
 
 @_of_plan
@@ -618,6 +629,7 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 CHECKS: tuple[Check, ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
     *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results, _unstorable),
+    _undo,
 )
 CHECKS_OF_HOST = tuple(check for check in CHECKS if not hasattr(check, "is_of_plan"))
 """Those that look at more than the plan."""

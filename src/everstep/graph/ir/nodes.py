@@ -330,10 +330,16 @@ class Nodes:
             name=ir["alias"],
             durability=nesting.get("durability", "nested"),
             select=nesting.get("select"),
+            undo=self._undo_of(nesting, ir["alias"], path),
         )
         if "inputs" in ir:
             made.params = self._params(ir, made, path)
         return self._exported(made, ir, path)
+
+    def _undo_of(self, nesting: Entry, alias: str, path: str) -> Any:
+        if nesting.get("undo") is None:
+            return None
+        return self._look_up.function(nesting["undo"], f"{alias}/undo", f"{path}.nesting.undo")
 
     def _exported(self, made: Subflow, ir: Entry, path: str) -> Subflow:
         nesting = ir.get("nesting", {})

@@ -12,6 +12,7 @@ from everstep.graph.author.node_options import NODE_OPTIONS, Spelling
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
+from everstep.graph.limits import Limit
 from everstep.model.durability import Durability, DurabilityMode, Interval
 from everstep.model.durations import span_of
 from everstep.model.retention import Retention
@@ -64,6 +65,11 @@ class Options:
             return None
         return self._look_up.function(ir, f"{self._alias}/probe", f"{self._path}.probe")
 
+    def _undo(self, ir: Json) -> Any:
+        if ir is None:
+            return None
+        return self._look_up.function(ir, f"{self._alias}/undo", f"{self._path}.undo")
+
     def _retry(self, ir: Json) -> Retry:
         if ir is None:
             return Retry.of(None)
@@ -84,6 +90,8 @@ READERS: Final[Mapping[Spelling, Read]] = {
     Spelling.NAMES: lambda _, ir: ir,
     Spelling.SECONDS: lambda _, ir: None if ir is None else float(ir),
     Spelling.FUNCTION: Options._probe,
+    Spelling.LIMIT: lambda _, ir: None if ir is None else Limit.of_wire(ir),
+    Spelling.UNDO: Options._undo,
     Spelling.KEY: Options._key,
     Spelling.RETRY: Options._retry,
     Spelling.ANSWER: Options.answer,

@@ -34,6 +34,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "inputs": ("name",),
     "exports": ("from",),
     "members": ("name",),
+    "key_limits": ("name",),
 }
 """By what the entries of a list are told apart."""
 
@@ -152,6 +153,12 @@ class Writer:
     def _function(self, n: Node, option: Any) -> Json:
         return None if option is None else self._named(option, f"{n.name}/probe")
 
+    def _undo(self, n: Node, _: Any) -> Json:
+        if n.undo is None:
+            return None
+        given = vars(n.undo)["given"]
+        return self._named(given, f"{n.name}/undo", given.id if isinstance(given, Node) else "")
+
     def _retry(self, n: Node, _: Any) -> Json:
         if n.retry.times == 0:
             return None
@@ -206,6 +213,7 @@ class Writer:
                 "select": sorted(n.selected),
                 "exports": [{"from": inner, "to": outer} for inner, outer in n.exports.items()],
                 "must_lift": n.must_lift,
+                **({"undo": self._undo(n, None)} if n.undo is not None else {}),
             },
         }
 
@@ -294,6 +302,8 @@ WRITERS: Final[Mapping[Spelling, Callable[[Writer, Node, Any], Json]]] = {
     Spelling.NAMES: lambda _, n, value: list(value),
     Spelling.SECONDS: lambda _, n, value: None if value is None else _number(value),
     Spelling.FUNCTION: Writer._function,
+    Spelling.LIMIT: lambda _, n, value: None if value is None else value.to_wire(),
+    Spelling.UNDO: Writer._undo,
     Spelling.RETRY: Writer._retry,
 }
 """How a value of each form is written; those that every node has are written by their own functions."""
@@ -335,8 +345,10 @@ FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
     Spelling.DURABILITY: lambda _, value: durability_to_ir(value),
     Spelling.RETENTION: lambda _, value: None if value is None else value.to_wire(),
     Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
+    Spelling.TELLS: lambda _, value: [tell.to_wire() for tell in value],
     Spelling.REDUCERS: lambda _, value: [{"value": name, "how": str(how)} for name, how in value.items()],
     Spelling.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
+    Spelling.LIMITS: lambda _, value: [limit.to_wire() for limit in value],
 }
 """How a value of each form is written, of those that options of flows have."""
 

@@ -115,6 +115,7 @@ class Leaving:
         return Labels(
             tuple(one for one in labels.tags if one.name not in stays),
             tuple(one for one in labels.attributes if one.name not in stays),
+            labels.undoing,
         )
 
     def _is_attribute(self, left: LeftOut, run_id: str) -> bool:

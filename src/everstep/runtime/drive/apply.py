@@ -26,6 +26,8 @@ from everstep.model.records import (
     FORK,
     RESULT,
     STREAM,
+    UNDO,
+    UNDOING,
     UNIT,
     WAIT,
     QueuedTask,
@@ -39,7 +41,9 @@ from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
 
 if TYPE_CHECKING:
     from everstep.engine.forks import fork
+    from everstep.engine.undo.stack import Undoing
 else:
+    Undoing = on_demand("everstep.engine.undo.stack:Undoing")
     fork = on_demand("everstep.engine.forks:fork")
 
 
@@ -51,6 +55,11 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     """Take a step and the values it wrote into account."""
     if step.spent is not None or step.guards is not None:
         state.books.take(step)
+    if step.undo is not None and step.path[0] != "@":
+        _undo_of(state).note(step)
+    elif state.undo is not None and step.path.endswith(UNDOING):
+        _apply_undo(state, space, step, slots)
+        return
     plan = state.plan
     i = plan.index.get(step.path)
     if i is not None and i not in plan.children:
@@ -88,18 +97,17 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             if space.under_way:
                 drop_over(state, space)
             return
-        if step.path == START:
-            for scope, _ in state.places_of(step.decision or ()):
-                _give_up(space, scope)
         gone = len(state.gone)
-        state.evolve(step)
+        if step.path in _ELSEWHERE:
+            _go_elsewhere(state, space, step)
+        else:
+            state.evolve(step)
         _drop_requests(space, state.gone[gone:])
-        if space.under_way and step.path == START:
-            drop_over(state, space)
         return
     if "/$" in step.path and (place := state.locate_unit(step.path)) is not None:
         for slot in slots:
-            space.place("", step.whole_name(RESULT), slot)
+            if slot.written.name == RESULT:  # what its undo is given is read when it is undone
+                space.place("", step.whole_name(RESULT), slot)
         gone = len(state.gone)
         state.evolve_unit(*place, step)
         if len(state.gone) > gone:
@@ -111,6 +119,52 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         _drop_requests(space, state.gone[gone:])
     if space.under_way and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
         drop_over(state, space)
+
+
+def _undo_of(state: RunState) -> Undoing:
+    """Return what a run has to undo."""
+    if state.undo is None:
+        state.undo = Undoing()
+    return state.undo
+
+
+_ELSEWHERE = (START, UNDO)
+"""Marks with which a run goes on elsewhere than it stood."""
+
+
+def _go_elsewhere(state: RunState, space: ValueSpace, step: StepRecord) -> None:
+    """Begin a flow of the run anew at a node, or begin to undo.
+
+    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted.
+    """
+    if step.path == UNDO:
+        state.gone += state.waits
+        state.reopen()
+        state.ask_again()
+        _undo_of(state).begin(step)
+    else:
+        for scope, _ in state.places_of(step.decision or ()):
+            _give_up(space, scope)
+        state.evolve(step)
+    if space.under_way:
+        drop_over(state, space)
+
+
+def _apply_undo(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step that undoes another into account."""
+    scope = state.locate(step.path)[0]
+    for slot in slots:
+        space.accept(scope, slot)
+    units = units_prefix(scope, 0) if 0 in scope.units else None
+    gone = len(state.gone)
+    assert state.undo is not None
+    take(scope, 0, step)
+    state.count(step)
+    state.follow_wait(scope, 0, step)
+    state.undo.after(step)
+    if units is not None:
+        _follow_units(scope, space, 0, units)
+    _drop_requests(space, state.gone[gone:])
 
 
 def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> None:

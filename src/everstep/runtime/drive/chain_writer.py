@@ -14,7 +14,7 @@ from everstep.engine.fold import take
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.acts import Act
-from everstep.model.commits import StartedBy, Tag
+from everstep.model.commits import NoticeRow, StartedBy, Tag, Told
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -113,6 +113,7 @@ class Identity(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
     retention: Retention | None = None
     tags: tuple[Tag, ...] = ()
+    told: Told | None = None
     started_by: StartedBy | None = None
 
     def about(self, durability: Durability) -> dict[str, Any]:
@@ -152,8 +153,12 @@ class Journal:
     """What its records say of its trace: the first that this drive writes, and keyframes."""
     took_over: dict[str, Any] | None = None
     """What the first record of this drive says of its owner, if the one before it did not come to rest."""
+    tells: tuple[NoticeRow, ...] = ()
+    """Notices that the next checkpoint brings besides that of a status."""
     noted_from = 0
     """The sequence that this drive goes on from."""
+    undoing: str | None = None
+    """What the row says of it, as far as this drive has written that."""
     group: str | None = None
     """With whom the run takes turns."""
     starts: StartedRuns | None = None
@@ -330,6 +335,7 @@ class Journal:
             ttl=ttl,
             process=process if owner is not None else None,
             tags=flow.tags,
+            told=flow.told,
             started_by=flow.started_by,
             **flow.traits.traits(),
         )
@@ -381,11 +387,31 @@ class Journal:
     async def call_off(self, error: ErrorInfo | None = None) -> None:
         """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
         if self.writes:
-            self.act = await self._who_stops() or self.act
-            if self._services.store.capabilities.has_children:
-                # Before the put, so that who takes over after a crash finds the request, and does the rest.
-                self.stopped = await stop_children(self._services, self.run_id, self.act, self.persist)
+            await self.stop_for_good()
         await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
+
+    async def stop_for_good(self) -> None:
+        """Learn who wanted the run to stop, and ask the runs to stop that it has started."""
+        await self.learn_who_stops()
+        if self._services.store.capabilities.has_children:
+            # Before the put, so that who takes over after a crash finds the request, and does the rest.
+            self.stopped = await stop_children(self._services, self.run_id, self.act, self.persist)
+
+    async def end_undone(self) -> Status:
+        """End a run that has undone what it did, as it would have ended without that."""
+        undo = self._state.undo
+        assert undo is not None
+        ended, about = Status(undo.ends), {"undo": undo.came_to}
+        if ended is Status.CANCELLED:
+            await self.stop_for_good()
+        await self.flush(
+            Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
+        )
+        return ended
+
+    async def learn_who_stops(self) -> None:
+        """Let the next record say who wanted the run to stop, if that is known."""
+        self.act = await self._who_stops() or self.act
 
     async def _who_stops(self) -> Act | None:
         services = self._services
@@ -565,6 +591,8 @@ class Journal:
             resume_after=None if status is _RUNNING else self._resume_after(status),
             act=self.act,
         )
+        if self._state.undo is not None:
+            self._state.undo.number(delta.sequence)
         tail = self.head.tail_bytes + self.size
         if tail < KEYFRAME_BYTES or tail < spacing(self._live()):
             return delta
@@ -648,6 +676,8 @@ class Journal:
             tuple(self._state.gone) if self._state.gone else (),
             hurries=self.outbox is not None and admission is None,
         )
+        if self._state.undo is not None and self._state.undo.has_begun:
+            commit = self._with_undoing(commit)
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)
@@ -655,9 +685,19 @@ class Journal:
             audit := riding(record.act, self.run_id)
         ) is not None:
             commit = msgspec.structs.replace(commit, audit=audit)
+        if self.tells:
+            commit = msgspec.structs.replace(commit, tells=self.tells)
         if ATTRIBUTE in self._space.areas:
             commit = with_attributes(commit, record.steps, self._space)
         return commit, digest
+
+    def _with_undoing(self, commit: Commit) -> Commit:
+        """Return the commit with what the row says of a run that is undoing. It has been told to stop."""
+        undo = self._state.undo
+        assert undo is not None
+        is_told = commit.status is not None or self.undoing != undo.came_to
+        said = undo.came_to if is_told else None
+        return msgspec.structs.replace(commit, answers_stop=True, undoing=said)
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
         if self.elsewhere is not None:
@@ -678,10 +718,14 @@ class Journal:
             written(commit.audit)
         if commit.status is not None:
             self.is_halted = commit.status is Status.HALTED
+        if commit.undoing is not None:
+            self.undoing = commit.undoing
         if commit.waits or commit.closed:
             self._note_waits(commit)
         if commit.taken:
             del self.taken[: len(commit.taken)]
+        if commit.tells:
+            self.tells = self.tells[len(commit.tells) :]
         if self._is_told:
             self._tell(record, commit)
 
@@ -692,6 +736,14 @@ class Journal:
             data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self.listener, event)
+
+    def tell(self, occasion: str) -> None:
+        """Let all who want to be told of an occasion hear of it: the notice goes with the next checkpoint.
+
+        This is all that code which brings about an occasion has to do; `Occasion` has its name.
+        """
+        if self._services.store.capabilities.has_notices:
+            self.tells += (NoticeRow(occasion=str(occasion)),)
 
     def watch(self, written: Callable[[], None]) -> None:
         """Call back once all that is buffered now is durable."""

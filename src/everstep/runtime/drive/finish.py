@@ -18,10 +18,11 @@ from everstep.errors import (
     ProbeFailed,
     ValueNotStorable,
 )
+from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.compile.plan import may_be_transient
 from everstep.model.enums import Persist, Status, ValueForm
-from everstep.model.records import WAITED, QueuedTask, StepRecord, UnitFacts
+from everstep.model.records import WAITED, ErrorInfo, QueuedTask, StepRecord, Undo, UnitFacts
 from everstep.model.waits import SETTLE
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import TASK
@@ -29,9 +30,11 @@ from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
+    from everstep.graph.check.undoing import name_of_undo
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import ChannelDesk
 else:
+    name_of_undo = on_demand("everstep.graph.check.undoing:name_of_undo")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
 
 
@@ -165,9 +168,24 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedelt
     `chance` picks the jitter of the pause before a retry, which ends by the store's clock: that is `ahead`.
     """
     step = _step_of(call, drafts, chance, ahead)
+    if call.node.undo is not None and step.status is Status.COMPLETED:
+        step = with_undo(step, call.node)
     if call.units is not None or call.scope.units:
         step = _with_units(call, step)
     return step if call.act is None else msgspec.structs.replace(step, act=call.act)
+
+
+def with_undo(step: StepRecord, node: Node) -> StepRecord:
+    """Return the step with how it is undone."""
+    assert node.undo is not None
+    return msgspec.structs.replace(step, undo=Undo(by=name_of_undo(node.undo)))
+
+
+def _skipped(call: Call) -> StepRecord:
+    """Return the record of an undo that a person called off."""
+    reason = ErrorInfo(type="UndoSkipped", message=call.skipped, code="undo.skipped")
+    step = decide.cancelled(call.scope, call.index, reason=reason, now=call.ended_at)
+    return msgspec.structs.replace(step, key=call.key, wait=call.answers)
 
 
 def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedelta) -> StepRecord:
@@ -185,6 +203,8 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedel
         )
     if call.settled is not None:
         return _answered(call, drafts)
+    if call.skipped:
+        return _skipped(call)
     if call.is_again:
         return decide.again(
             call.scope, call.index, wait=call.answers, key=call.key, now=call.ended_at, guards=call.guards
@@ -210,7 +230,7 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedel
         call.scope,
         call.index,
         error=describe_error(call.error),
-        can_retry=_can_retry(call),
+        can_retry=can_retry(call),
         chance=chance,
         reads=call.reads,
         key=call.key,
@@ -218,7 +238,7 @@ def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float, ahead: timedel
         ended_at=call.ended_at,
         task=call.task,
         wait=call.answers,
-        has_reported=_has_reported(call),
+        has_reported=has_reported(call),
         at_least=asked_pause(call.error),
         ahead=ahead,
         writes=tuple([d.written for d in drafts]),
@@ -275,7 +295,7 @@ def _outcome(call: Call) -> str:
     return said[:MOST_OUTCOME] if isinstance(said, str) else ""
 
 
-def _has_reported(call: Call) -> bool:
+def has_reported(call: Call) -> bool:
     """False if what a failed call did to the world is as unknown as it was before."""
     if call.answers is not None and call.answers.kind == SETTLE:
         return False  # what an operator said could not be used
@@ -283,7 +303,7 @@ def _has_reported(call: Call) -> bool:
     return is_known or call.index not in call.scope.begun
 
 
-def _can_retry(call: Call) -> bool:
+def can_retry(call: Call) -> bool:
     """True if the policy covers this error. Our own would only come again, but for a time-out."""
     error: BaseException | None = call.error
     if isinstance(error, ProbeFailed):

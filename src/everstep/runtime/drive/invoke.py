@@ -110,6 +110,8 @@ class Call(msgspec.Struct, eq=False):
     """False if it failed before the node was called."""
     is_again: bool = False
     """True if it is to be made once more."""
+    skipped: str = ""
+    """Why what it was to undo is left as it is, if a person said so."""
     is_held: bool = False
     """True if it was left between two of its durable calls, as the run is paused: it never reported."""
     answers: WaitOpened | None = None

@@ -30,8 +30,9 @@ from everstep.errors import (
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import Wait
+from everstep.model.commits import StopRequest
 from everstep.model.enums import Status, Trigger, ValueForm
-from everstep.model.records import RESULT, ErrorInfo, StepRecord
+from everstep.model.records import RESULT, UNDO, ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.drive.undo.undoer import Undoer
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
+    from everstep.runtime.guards.permits import Permits
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
@@ -61,6 +64,8 @@ else:
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
     Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
+    Permits = on_demand("everstep.runtime.guards.permits:Permits")
+    Undoer = on_demand("everstep.runtime.drive.undo.undoer:Undoer")
     DriveWaits = on_demand("everstep.runtime.waits.open:DriveWaits")
 
 
@@ -79,6 +84,10 @@ class Drive:
 
     paused: str | None = None
     """The mark that says since when the run is paused, and who wanted it, once this drive has heard."""
+    _undo: Undoer | None = None
+    """What undoes the run, once the records say that it undoes."""
+    undoes_always = False
+    """True if a person wants the run undone, whatever its flow says."""
 
     def __init__(self, run: RunContext, shared: SharedBreakers | None = None) -> None:
         self._run = run
@@ -93,6 +102,9 @@ class Drive:
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:
             self._guards = Guards(run, self._finished, shared)
+        self._permits: Permits | None = (
+            Permits(run) if run.flow.plan.has_limits and self._policy.writes else None
+        )
         self._inbox: DriveInbox | None = DriveInbox(run) if run.flow.inbox else None
         self._midway = Midway(run, self._late, self._guards, self._owing.owe, Units)
         self._preparer = Preparer(run, self._midway, self._guards)
@@ -109,6 +121,8 @@ class Drive:
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
+        if run.state.undo is not None and run.state.undo.has_begun:
+            self._turn_back()
 
     # What only some flows have is made, and loaded, when it is met.
 
@@ -140,7 +154,8 @@ class Drive:
         is_counted = flow.auto_checkpoint is not None and not self._policy.every_step
         has_asides = plan.children or plan.meetings or plan.has_asides or is_counted
         is_asked = self._state.waits or self._state.units
-        self._is_plain = not (has_asides or is_asked or self._teller.is_heard or self._guards)
+        is_guarded = self._guards or self._permits
+        self._is_plain = not (has_asides or is_asked or self._teller.is_heard or is_guarded)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._may_act = self._policy.writes and plan.has_effects
         """True if a call may have an effect, before which the run must be durable."""
@@ -152,26 +167,26 @@ class Drive:
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
         self._state.look_around()
+        status: Status | None = None
         try:
-            try:
-                if self._state.opened:
-                    await self._take_up()
-                if self._guards is not None:
-                    self._guards.declare(self._beside.calls)
-                if self._run.flow.starts and self._state.units and not self._journal.is_halted:
-                    await self._recall_starts()
-                await self._advance()
-                status = await self._end()
-                if self._has_waited:
-                    await self._waiting.finish()
-                return status
-            except asyncio.CancelledError:
-                task, stop = asyncio.current_task(), self._rest.stop
-                if stop is None or stop is BREATH or stop is PAUSE:
-                    raise
-                if task is not None and task.uncancel() > 0:
-                    raise
-                raise stop from None
+            while status is None:  # it ends at once, or goes on undoing
+                try:
+                    if self._undo is None:
+                        if self._state.opened:
+                            await self._take_up()
+                        if self._guards is not None:
+                            self._guards.declare(self._beside.calls)
+                        if self._run.flow.starts and self._state.units and not self._journal.is_halted:
+                            await self._recall_starts()
+                    await self._advance()
+                    status = await self._end()
+                except asyncio.CancelledError:
+                    await self._undo_or_raise(self._why_interrupted())
+                except RunCancelled as cancelled:
+                    await self._undo_or_raise(cancelled)
+            if self._has_waited:
+                await self._waiting.finish()
+            return status
         except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
             await self._keep_finished()
             raise
@@ -194,9 +209,18 @@ class Drive:
         finally:
             self._midway.close()
             self._late.close()
+            if self._permits is not None:
+                await self._permits.close()
             if self._has_waited:
                 self._waiting.close()
             await self._beside.stop()
+
+    def _why_interrupted(self) -> BaseException | None:
+        """Return why the drive was to stop, if its task was cancelled for that and for nothing else."""
+        task, stop = asyncio.current_task(), self._rest.stop
+        if stop is None or stop is BREATH or stop is PAUSE or (task is not None and task.uncancel() > 0):
+            return None
+        return stop
 
     def _tell_dropped(self) -> None:
         """Say what is under way and will not be kept, as the store was waited for in vain."""
@@ -279,8 +303,98 @@ class Drive:
 
     def _interrupt(self) -> None:
         self._rest.wake()
-        if self._awaiting is not None:
+        is_heeded = self._rest.stop is None  # as when a run that was cancelled undoes by now
+        if self._awaiting is not None and not (is_heeded or self._must_report()):
             self._awaiting.cancel()
+
+    # -- undoing ------------------------------------------------------------------------------------------
+
+    def _turn_back(self) -> None:
+        """Go forward no more: from here on what the run did is undone, by the last one first."""
+        self._undo = Undoer(self._run, self._preparer, self._pauses)
+        self._midway.pause()  # what nodes have not begun is not begun any more
+        self.failure, self._inbox = None, None
+        self._is_plain, self._may_act = False, True
+        if self._guards is not None:
+            self._guards.stand_down()
+
+    def _may_undo(self, ends: Status) -> bool:
+        """True if a run that is about to end like this is undone before."""
+        undo, when = self._state.undo, self._run.flow.undo
+        if undo is None or not self._policy.writes:
+            return False
+        said = {Status.FAILED: "failure", Status.CANCELLED: "cancel"}
+        return self.undoes_always or when in ("both", "ask", said[ends])
+
+    def _must_report(self) -> bool:
+        """True if a run was cancelled, and what it awaits is to end before it is undone."""
+        call = self._midway.alone
+        if call is None or not isinstance(self._rest.stop, RunCancelled):
+            return False
+        return self._undo is not None or (self._may_undo(Status.CANCELLED) and _reports(call))
+
+    async def _undo_or_raise(self, stop: BaseException | None) -> None:
+        """Begin to undo if a run was cancelled that is undone; else raise why the drive stops."""
+        if not (isinstance(stop, RunCancelled) and await self._is_to_be_undone()):
+            if stop is None:
+                raise
+            raise stop from None
+        self._rest.stop = None
+        if self._undo is not None:  # it is told once more
+            self._journal.undoing = None
+            await self._owing.flush(Trigger.UNDO)
+            self._keep_lease()
+            return
+        if "by_node" in stop.details:
+            self.failure = describe_error(stop)
+        for place, call in tuple(self._beside.calls.items()):
+            if not _reports(call):
+                self._drop(*place)
+        await self._take_in()
+        await self._journal.stop_for_good()
+        await self._begin_undo(Status.CANCELLED)
+
+    async def _is_to_be_undone(self) -> bool:
+        """True if a run that was cancelled undoes what it did, as its flow says or as a person wants."""
+        if self._undo is not None or self._state.undo is None or not self._policy.writes:
+            return self._undo is not None
+        row = await self._journal.persist(partial(self._services.store.run, self._run.run_id))
+        self.undoes_always = row is not None and row.stop_request is StopRequest.UNDO
+        return self._may_undo(Status.CANCELLED)
+
+    async def _begin_undo(self, ends: Status) -> None:
+        """Have the records say that the run undoes, before anything is undone."""
+        asks = ("ask",) if self._run.flow.undo == "ask" and not self.undoes_always else ()
+        step = StepRecord(
+            path=UNDO, decision=(ends.value, *asks), error=self.failure, ended_at=self._clock.now()
+        )
+        self._journal.add(step, ())
+        self._turn_back()
+        await self._owing.flush(Trigger.UNDO)
+        self._keep_lease()
+
+    def _keep_lease(self) -> None:
+        """Have the lease renewed again: who renews it lets go of a run that is told to stop."""
+        keeper, lease = self._services.keeper, self._journal.lease
+        if keeper is not None and lease is not None:
+            outlives = self._journal.outbox is not None
+            keeper.hold(lease, self._run.flow.durability.lease_ttl, self, outlives_store=outlives)
+
+    async def _end_undone(self) -> Status:
+        """Let the run end as it would have, once all is undone; or let go of it until a person answers."""
+        undo, journal = self._state.undo, self._journal
+        assert undo is not None
+        if self._owing.has_news:
+            await self._owing.pay()
+        if not undo.is_over and self.paused is not None:
+            if journal.steps:
+                await self._owing.flush(Trigger.INTERRUPTED)
+            return Status.RUNNING
+        if not undo.is_over:
+            await self._owing.halt(self._services.store)
+            return Status.HALTED
+        self.failure = undo.error
+        return await journal.end_undone()
 
     async def _advance(self) -> None:
         """Start and record steps until nothing is active, or a step fails for good."""
@@ -307,6 +421,8 @@ class Drive:
             if self._has_inner and self._inner.unkept:
                 await self._keep_items()
                 continue
+            if self._permits is not None and await self._permits.look():
+                continue
             if self._owing.trigger is not None and (
                 ready or self._beside.calls or state.next_retry() is not None
             ):
@@ -322,6 +438,8 @@ class Drive:
                         await self._wait(None)
             elif self._finished:
                 pass
+            elif self._permits is not None and self._permits.until is not None:
+                await self._wait(self._permits.sooner(state.next_retry()))
             elif self._beside.calls or self._beside.overdue or state.next_retry() is not None:
                 await self._wait(state.next_retry())
             elif state.waits:
@@ -452,6 +570,8 @@ class Drive:
     def _pick(self) -> list[Place]:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
         state, beside = self._state, self._beside
+        if self._undo is not None:
+            return self._undo.pick(beside, is_busy=bool(beside.calls or self._finished))
         while True:
             if self._has_inner and self._inner.fans:
                 self._inner.refill()
@@ -462,6 +582,8 @@ class Drive:
                 ready = state.stuck()
             if beside.overdue:
                 ready = beside.apart_from_overdue(ready)
+            if self._permits is not None:
+                ready = self._permits.allowed(ready)
             if not self._is_unlimited or state.steps + len(ready) > self._max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:
@@ -502,7 +624,7 @@ class Drive:
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
-        if not (self._state.due or self._state.opened):
+        if self._undo is not None or not (self._state.due or self._state.opened):
             return False
         found = starving(self._state.scopes())
         if found is not None:
@@ -516,16 +638,16 @@ class Drive:
             self._inner.fail(scope, describe_error(error))
 
     def _fail(self, error: BaseException) -> None:
-        if self.failure is None:
+        if self.failure is None and self._undo is None:
             self.failure = describe_error(error)
             self.exception = error
 
     def _fail_with(self, error: ErrorInfo) -> None:
-        if self.failure is None:
+        if self.failure is None and self._undo is None:  # else it ends as it was to end
             self.failure = error
 
-    async def _end(self) -> Status:
-        """Record what still runs, then write the last checkpoint."""
+    async def _end(self) -> Status | None:
+        """Record what still runs, then write the last checkpoint; none if the run is undone first."""
         while self._beside.calls or self._finished:
             if self._rest.stop is not None:
                 await self._heed(self._rest.stop)
@@ -534,10 +656,15 @@ class Drive:
             await self._wait(None)
             if (writing := self._absorb()) is not None:
                 await writing
+        if self._undo is not None:
+            return await self._end_undone()
         if self._owing.has_news:
             await self._owing.pay()
         if self._journal.starts is not None and self._journal.starts.owes:
             await self._start_owed()
+        if self.failure is not None and self._state.undo is not None and self._may_undo(Status.FAILED):
+            await self._begin_undo(Status.FAILED)
+            return None
         if self._teller.outlet is not None:
             await self._teller.outlet.settle()  # those who see that it has ended have seen what it emitted
         if self.paused is not None and self.failure is None and self._is_left():
@@ -587,6 +714,8 @@ class Drive:
 
     async def _prepare(self, scope: Scope, i: int) -> Call:
         """Prepare a call that takes more than its arguments."""
+        if self._undo is not None and (call := await self._undo.prepare(scope, i)) is not None:
+            return call
         return await self._preparer.prepare(scope, i, self._begin_stream)
 
     async def _secure(self, calls: list[Call]) -> None:
@@ -649,6 +778,7 @@ class Drive:
             if (
                 call.stream is not None
                 or call.node.timeout
+                or call.node.limit  # its place is kept by a task on the loop
                 or not self._services.may_hold_loop
                 or (may_say and not self._midway.may_write)
             ):
@@ -783,7 +913,9 @@ class Drive:
     def _write(self, trigger: Trigger | None) -> Pending:
         """Write what was recorded, if there is a reason."""
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._beside.calls or (self._state.active and self.failure is None)
+        goes_on = (
+            self._beside.calls or (self._state.active and self.failure is None) or self._undo is not None
+        )
         if trigger is not None and goes_on and self._journal.steps:
             if self._state.waits and not self._beside.calls:
                 self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do
@@ -926,6 +1058,8 @@ class Drive:
                 self._unread = unread
                 self._leave_unmade(call)
                 return None
+        if self._undo is not None:
+            self._undo.judge(call)
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
             self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
@@ -978,6 +1112,8 @@ class Drive:
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy, scope = self._journal, self._policy, call.scope
+        if self._permits is not None:
+            self._permits.ended(call)
         chance, ahead = 0.0, _NO_TIME
         if call.error is not None:
             chance, ahead = self._services.ids.chance(), self._services.time.ahead
@@ -1045,6 +1181,14 @@ class Drive:
     def _drop(self, scope: Scope, i: int) -> None:
         for call in self._beside.drop(scope, i):
             self._run.desk.release(call)
+            if self._permits is not None:
+                self._permits.ended(call)
+
+
+def _reports(call: Call) -> bool:
+    """True if a call is to end, and to be recorded, though its run was cancelled: it may change the world."""
+    is_busy = call.units is not None and call.units.is_busy
+    return is_busy or call.scope.is_hidden or recorded_node(call.scope, call.node).is_effectful
 
 
 def recorded_node(scope: Scope, node: Node) -> Node:

@@ -21,6 +21,7 @@ from everstep.on_demand import on_demand
 from everstep.ports.system import Lock
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.finish import with_undo
 from everstep.runtime.drive.invoke import Call, call_anywhere, give_context
 from everstep.runtime.drive.midway import Midway
 from everstep.runtime.drive.values import ValueOutOfReach, ValueSpace
@@ -163,7 +164,7 @@ class Preparer:
         except ValueOutOfReach as error:
             return self.failed_call(scope, i, error)
         if node.context_param is not None or (not self._is_fresh and Context.marks is not None):
-            self._give_context(call, call.visit)
+            self.with_context(call, call.visit)
         elif Context.marks is not None:
             if self._opening is None:
                 self._opening = self._run.services.system.lock()
@@ -191,13 +192,13 @@ class Preparer:
                 call.error = error
         is_announced = node.announces or (self._run.flow.inbox and self._may_change_meanwhile(scope, node))
         if is_announced and call.error is None and not scope.is_hidden:
-            await self._announce(call, is_unknown=is_unknown)
+            await self.announce(call, is_unknown=is_unknown)
             if call.stream is not None and (call.error is not None or not call.node.goes_on):
                 cursor = call.stream = None
         call.is_made = call.error is None
         is_early = not self._is_fresh or call.stream is not None
         if node.context_param is not None or (is_early and Context.marks is not None):
-            self._give_context(call, call.visit, cursor)
+            self.with_context(call, call.visit, cursor)
         elif Context.marks is not None:
             if self._opening is None:
                 self._opening = self._run.services.system.lock()
@@ -211,7 +212,7 @@ class Preparer:
             return False
         return any(p.source in inbox for p in node.params)
 
-    async def _announce(self, call: Call, *, is_unknown: bool) -> None:
+    async def announce(self, call: Call, *, is_unknown: bool) -> None:
         """Buffer that a call is about to be made. If one was, and never reported, see what became of it."""
         scope, journal, i, node = call.scope, self._journal, call.index, call.node
         key = call.key or scope.keys.get(i) or automatic_key(journal.key_run, call.path, call.visit)
@@ -223,7 +224,8 @@ class Preparer:
             if node.probe is not None:
                 call.node = probing(node, key)
         elif i not in scope.begun:
-            journal.add(decide.announced(scope, i, key), ())
+            step = decide.announced(scope, i, key)
+            journal.add(step if node.undo is None else with_undo(step, node), ())
             self.has_announced = True
             if node.destructive:
                 about = {"node": call.path, "visit": call.visit, "attempt": call.attempt}
@@ -277,7 +279,7 @@ class Preparer:
                 return lost
             call = self._arguments.call_of(scope, w, scope.plan.nodes[w])
             if call.node.context_param is not None:
-                self._give_context(call, scope.visits[w], waits=False)
+                self.with_context(call, scope.visits[w], waits=False)
             await call_anywhere(call, self._run.services.pool)
             if call.error is not None:
                 return call.error
@@ -294,11 +296,12 @@ class Preparer:
         assert self._opening is not None
         with self._opening:
             if call.context is None:
-                self._give_context(call, call.visit)
+                self.with_context(call, call.visit)
             assert call.context is not None
             return call.context
 
-    def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
+    def with_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
+        """Give a call its context."""
         is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
         self._is_fresh = True
         view, types = self._run.desk.seen_from(call.scope), key_types(call.scope)

@@ -19,6 +19,7 @@ from everstep.model.enums import OnError, Persist, Status
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.drive.apply import FAILED_ITEM, Lists, lift
 from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.finish import with_undo
 from everstep.runtime.drive.invoke import Call, InnerFailed, describe_error
 from everstep.runtime.drive.values import Slot
 
@@ -252,6 +253,8 @@ class Inner:
         step = decide.item_ended(visit, scope.item, error, self._clock.now())
         if drafts:
             step = _with_writes(step, drafts)
+        if error is None and parent.plan.nodes[i].undo is not None:
+            step = with_undo(step, parent.plan.nodes[i])
         self._abandon(scope)
         self.note(parent, step, drafts)
         self._end_visit_if_over(parent, i, visit)
@@ -303,6 +306,9 @@ class Inner:
         now = self._clock.now()
         writes = tuple(d.written for d in drafts)
         step = decide.closed(scope, i, visit, writes=writes, error=None, now=now)
+        node = scope.plan.nodes[i]
+        if node.undo is not None and not visit.is_map:  # of a map, each item is undone
+            step = with_undo(step, node)
         self.note(scope, step, drafts)
         self.after(scope, step)
 

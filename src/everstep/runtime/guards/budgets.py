@@ -64,6 +64,12 @@ class Guards:
 
     # -- starting -----------------------------------------------------------------------------------------
 
+    _is_down = False
+
+    def stand_down(self) -> None:
+        """Hold nothing any more: what a run did is undone, whatever that costs."""
+        self._is_down = True
+
     def allowed(self, ready: list[Place]) -> list[Place]:
         """Leave out what must not start while a person is asked; the first to be stopped will ask."""
         rested = self._breakers.rested() if ready else {}
@@ -88,7 +94,7 @@ class Guards:
         guard = self._stops(scope, i)
         if guard is not None:
             return self._is_asked(guard) or _ask(starting, guard)
-        return not scope.is_hidden and self._breakers.is_tried_by(starting, scope, i)
+        return not (self._is_down or scope.is_hidden) and self._breakers.is_tried_by(starting, scope, i)
 
     def ask(self, scope: Scope, i: int, under_way: Call | None = None) -> GuardWait | EverstepError | None:
         """Return what a person is asked before a node may start, or go on, or why it cannot."""
@@ -111,7 +117,7 @@ class Guards:
 
     def _stops(self, scope: Scope, i: int, under_way: Call | None = None) -> str | None:
         """Return the guard that keeps a node from starting, the first of them."""
-        if scope.is_hidden or i in scope.plan.meetings:
+        if self._is_down or scope.is_hidden or i in scope.plan.meetings:
             return None
         child = scope.plan.children.get(i)
         if child is not None and not child.is_atomic:

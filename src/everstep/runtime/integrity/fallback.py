@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from everstep.codec.records import glance
 from everstep.errors import BadRequest, EverstepError, StateCorrupted
@@ -100,7 +101,9 @@ async def _fork(services: Services, runs: RestingRuns, row: RunRow, at: int) -> 
     name, home = name_of_fork(row.run_id, at), await runs.reader.lineage.home(row, at)
     there = await services.store.run(name)
     if there is None:
-        made = await fork(services, runs.reader, row.run_id, at, _NOTHING, fork_id=name, keep_keys=True)
+        has_undo = (await runs.reader.look_back(row.run_id, at)).state.undo is not None
+        as_it_is: dict[str, Any] = {"keep_keys": True, "keep_undo": has_undo}
+        made = await fork(services, runs.reader, row.run_id, at, _NOTHING, fork_id=name, **as_it_is)
         return made.run_id, await copy_untaken(services, row.run_id, made.run_id, at)
     if (there.parent_run_id, there.forked_at) != (home.run_id, at):
         raise BadRequest(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from everstep.model.enums import Status
+from everstep.model.leases import WorkerRow
 from everstep.model.ledger import BreakerState
+from everstep.on_demand import on_demand
 from everstep.runtime.metrics.exposition import Family, Labels, Sample, one, spelled, written
 from everstep.runtime.metrics.histogram import Histogram
 from everstep.runtime.metrics.meter import FlowMeter, Meter, NodeMeter
@@ -16,6 +19,12 @@ from everstep.runtime.operations.untaken import backlog_of
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.runtime.operations.limits import limits_of, waiting_by_limit
+else:
+    limits_of = on_demand("everstep.runtime.operations.limits:limits_of")
+    waiting_by_limit = on_demand("everstep.runtime.operations.limits:waiting_by_limit")
 
 
 async def seen_of(services: Services) -> Seen:
@@ -30,8 +39,13 @@ async def seen_of(services: Services) -> Seen:
         breakers={name: at.state for name, at in (await runs.shared.all()).items()},
         workers=workers,
         backlog=await backlog_of(services),
+        waiting=waiting_by_limit(await limits_of(services, workers)) if _have_limits(workers) else {},
         now=services.time.now(),
     )
+
+
+def _have_limits(workers: Iterable[WorkerRow]) -> bool:
+    return any(one.limits for worker in workers for one in worker.takes)
 
 
 def text_of(services: Services) -> str:
@@ -105,6 +119,13 @@ def _of_fleet(seen: Seen) -> Iterator[Family]:
         "Due runs that no live worker will take: none has this version of their flow.",
         "flow",
         untaken(seen.backlog, seen.workers),
+    )
+    yield _labelled(
+        "everstep_limit_waiting_runs",
+        "gauge",
+        "Runs that are due and wait for room in a limit, or for their turn.",
+        "limit",
+        seen.waiting,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from everstep.codec.records import version_of
 from everstep.errors import StateCorrupted
-from everstep.model.commits import BULK_FLOW
+from everstep.model.commits import BULK_FLOW, SCHEDULE_FLOW
 from everstep.model.enums import Status
 from everstep.model.leases import WorkerRow, lane_of
 from everstep.model.waits import WaitStatus
@@ -197,7 +197,9 @@ def _said(row: RunRow, why: WhyUntaken, workers: Sequence[WorkerRow], records: i
         case WhyUntaken.NO_WORKER:
             text = f"no live worker has flow {flow}." if workers else "no worker is alive."
             command = "bulk --follow" if row.flow_id == BULK_FLOW else "resume"
-            fix = f"Start one: everstep worker FILE.py; or drive it now: everstep {command} {row.run_id}"
+            fix = "Start one: everstep worker FILE.py"
+            if not row.flow_id.startswith(SCHEDULE_FLOW):  # which workers alone drive
+                fix += f"; or drive it now: everstep {command} {row.run_id}"
         case WhyUntaken.PINNED:
             text = f"it is pinned to version {version} of flow {flow}; live workers have {theirs}."
             fix = f"Start a worker with version {version}, {over}"

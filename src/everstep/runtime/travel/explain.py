@@ -14,6 +14,7 @@ from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import START, RunState
+from everstep.engine.undo.stack import Undoing
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
@@ -100,7 +101,7 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     status: WaitStatus
     due_at: datetime | None = None
-    outcome: Literal["done", "rerun", "approved", "rejected"] | None = None
+    outcome: Literal["done", "rerun", "skip", "approved", "rejected"] | None = None
     """What was decided; of an effect that never reported: it happened, or its node is called again."""
     settled_by: SettledBy | None = None
     then: tuple[str, ...] = ()
@@ -140,6 +141,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints that wait on this machine. A resume here writes them first, so they count as recorded."""
     becomes_fork: bool = False
     """True if the run has gone on without those: then they become a fork of it."""
+    undoes: tuple[str, ...] = ()
+    """What would be undone if it failed or was cancelled now, the first one first; of a run that undoes what
+    it did, what is left of that."""
+    is_undoing: bool = False
+    """True if it undoes what it did: a resume goes on with that, and with nothing else."""
     paused: str = ""
     """What of it is paused, since when and by whom; then a resume is refused."""
     untaken: Untaken | None = None
@@ -155,6 +161,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             recorded=tuple(step for step in self.recorded if part.holds(step.path)),
+            undoes=tuple(address for address in self.undoes if part.holds(address)),
             starts=tuple(step for step in self.starts if part.holds(step.path, step.visit)),
             pending=tuple(step for step in self.pending if part.holds(step.path, step.visit)),
             remade=tuple(path for path in self.remade if part.holds(path)),
@@ -220,7 +227,9 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         spooled=len(waiting.commits),
         becomes_fork=not waiting.goes_on,
     )
-    if over or compat.verdict is not Compatibility.CONTINUES:
+    if state.undo is not None:
+        explained = _with_undo(explained, state.undo)
+    if over or explained.is_undoing or compat.verdict is not Compatibility.CONTINUES:
         return msgspec.structs.replace(explained, recorded=tuple(_recorded(state, is_over=True)))
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun" or _goes_on_inside(wait)}
     remade = tuple(dict.fromkeys(_remade(state, space)))
@@ -230,6 +239,12 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     return msgspec.structs.replace(
         explained, recorded=recorded, starts=starts, pending=pending, remade=remade
     )
+
+
+def _with_undo(explained: Explanation, undo: Undoing) -> Explanation:
+    """Return it with what would be undone, or is yet to be."""
+    undoes = () if undo.is_over else tuple(entry.address for entry in reversed(undo.stack))
+    return msgspec.structs.replace(explained, undoes=undoes, is_undoing=undo.has_begun)
 
 
 def _awaited(row: WaitRow, state: RunState) -> Awaited:
@@ -251,12 +266,15 @@ def _awaited(row: WaitRow, state: RunState) -> Awaited:
     )
 
 
+_NOT_ENDED = (Status.RETRYING, Status.RUNNING)
+
+
 def _calls(scope: Scope, i: int) -> tuple[str, ...]:
     """Return the durable calls of an open visit that are recorded."""
     units = scope.units.get(i)
     if units is None:
         return ()
-    return tuple(name for name, unit in units.at.items() if unit.status is not Status.RETRYING)
+    return tuple(name for name, unit in units.at.items() if unit.status not in _NOT_ENDED)
 
 
 def _goes_on_inside(wait: Awaited) -> bool:
@@ -264,12 +282,12 @@ def _goes_on_inside(wait: Awaited) -> bool:
     return RESULT in wait.path and wait.status is WaitStatus.SETTLED
 
 
-def _outcome(row: WaitRow) -> Literal["done", "rerun", "approved", "rejected"] | None:
+def _outcome(row: WaitRow) -> Literal["done", "rerun", "skip", "approved", "rejected"] | None:
     if row.answer is None or row.kind not in (SETTLE, "approval"):
         return None
     said = msgspec.json.decode(row.answer)
     if row.kind == SETTLE:
-        return "done" if "done" in said else "rerun"
+        return "skip" if "skip" in said else "done" if "done" in said else "rerun"
     return "approved" if said.get("approved") else "rejected"
 
 

@@ -15,7 +15,7 @@ from everstep.engine.fold import enter
 from everstep.engine.forks import outdated, run_again
 from everstep.engine.scope import OpenedVisit, Scope
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest, InputError, RunNotFound, close_matches
+from everstep.errors import BadRequest, InputError, RunNotFound, RunUndone, close_matches
 from everstep.graph.author.channel import check_key
 from everstep.graph.author.node import Gate
 from everstep.graph.compile.plan import Plan, all_keys
@@ -24,7 +24,7 @@ from everstep.model.address import Address, Segment
 from everstep.model.commits import NO_LABELS, OWN_FLOWS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
-from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
+from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Undo, Written
 from everstep.model.waits import HadEvent
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, Verdict
@@ -75,6 +75,7 @@ async def fork(
     fork_id: str | None,
     keep_keys: bool,
     choose_again: bool = False,
+    keep_undo: bool = False,
     act: Act | None = None,
 ) -> RunRow:
     """Admit a run that goes on from a checkpoint of another; returns its row.
@@ -98,6 +99,8 @@ async def fork(
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
     labels = (await labels_of_runs(services, [row])).get(row.run_id, NO_LABELS)
+    if labels.undoing and not keep_undo:
+        await _check_goes_forward(runs, row.run_id, sequence)
     if labels.attributes:
         drafts += inherited(services.values, labels.attributes)
     again = await _choices(runs, row, sequence) if choose_again else {}
@@ -113,6 +116,7 @@ async def fork(
         drafts,
         act,
         keep_keys=keep_keys,
+        keep_undo=keep_undo,
         again=again or None,
         labels=labels,
         # What is edited may ask for the same events again.
@@ -125,16 +129,20 @@ async def fork(
     verdict = await patiently(services.clock, partial(services.committer.put, commit), outage(services.store))
     if audit is not None:
         written(audit, is_done=verdict is Verdict.ACCEPTED)
-    if verdict is Verdict.EXISTS:
-        raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
-    if verdict is not Verdict.ACCEPTED:
-        raise RunNotFound(
-            f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
-        )
+    _check_admitted(verdict, new_id, link.where)
     if services.meter is not None:
         services.meter.of(link.row.flow_id).forked()
     await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
+
+
+def _check_admitted(verdict: Verdict, new_id: str, where: str) -> None:
+    if verdict is Verdict.EXISTS:
+        raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
+    if verdict is not Verdict.ACCEPTED:
+        raise RunNotFound(
+            f"{where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
+        )
 
 
 def _check_may_fork(row: RunRow) -> None:
@@ -145,6 +153,16 @@ def _check_may_fork(row: RunRow) -> None:
         raise BadRequest(
             f"run {row.run_id!r} is of {row.flow_id!r}, a flow of everstep itself: it cannot be forked.",
             fix="Order it again, under your own name.",
+        )
+
+
+async def _check_goes_forward(runs: RunReader, run_id: str, sequence: int) -> None:
+    """Raise for a checkpoint of a run that undoes what it did, or has: nothing goes forward from there."""
+    undo = (await runs.look_back(run_id, sequence)).state.undo
+    if undo is not None and undo.has_begun:
+        raise RunUndone(
+            f"at checkpoint {sequence} run {run_id!r} undoes what it did.",
+            fix="Fork it at a checkpoint before that: everstep checkpoints RUN shows where it began.",
         )
 
 
@@ -343,13 +361,20 @@ def _commit(
     act: Act | None,
     *,
     keep_keys: bool,
+    keep_undo: bool,
     again: dict[str, tuple[str, ...]] | None,
     labels: Labels,
     had: tuple[HadEvent, ...],
 ) -> Commit:
     parent, now = link.row, services.clock.now()
     writes = tuple(d.written for d in drafts)
-    step = StepRecord(path=FORK, writes=writes, key=None if keep_keys else new_id, again=again)
+    step = StepRecord(
+        path=FORK,
+        writes=writes,
+        key=None if keep_keys else new_id,
+        again=again,
+        undo=Undo(is_kept=True) if keep_undo else None,
+    )
     record = CheckpointRecord(
         checkpoint_id=services.ids.new_id(),
         sequence=link.sequence + 1,

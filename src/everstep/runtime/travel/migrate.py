@@ -16,6 +16,7 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
+from everstep.engine.undo.stack import Undoing
 from everstep.engine.verdict import judge
 from everstep.errors import (
     BadRequest,
@@ -382,6 +383,8 @@ async def _carry_over(
     }
     state = RunState(names.new)
     moved = translate(kept, names, key_run=key_run, bumps=bumps)
+    if moved.undo is not None:
+        state.undo = Undoing(moved.undo)
     restore(state, versions, moved, Counters(old.total))
     wake(state, names)
     return state, told + gifts

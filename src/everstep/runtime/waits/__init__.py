@@ -2,5 +2,5 @@
 
 `announce` tells `notifiers` and `schedulers`; `tokens` lets outsiders answer; `delivery` takes messages of
 timers, queues and `webhooks`. May import what `runtime` may, and of its rooms `drive`, `drive.children`,
-`guards`, `metrics`, `operations`, `outage` and `workers`.
+`guards`, `metrics`, `operations`, `outage`, `waits.notices` and `workers`.
 """

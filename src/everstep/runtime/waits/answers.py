@@ -240,13 +240,15 @@ class Answers:
         return now
 
     async def settle(
-        self, run_id: str, step: str, *, done: Any, rerun: bool, act: Act | None = None
+        self, run_id: str, step: str, *, done: Any, rerun: bool, skip: str = "", act: Act | None = None
     ) -> WaitRow:
-        """Answer the wait in which an operator is asked what became of an effect."""
-        if (done is UNSAID) is not bool(rerun):
+        """Answer the wait in which an operator is asked what became of an effect, or of an undo."""
+        if (done is not UNSAID) + bool(rerun) + bool(skip) != 1:
             raise BadRequest(
-                f"{step!r} is settled with a value, or called again.", fix="Give `done` or `rerun`."
+                f"{step!r} is settled with a value, or called again; an undo may be skipped.",
+                fix="Give one of `done`, `rerun` and `skip`.",
             )
+        said: dict[str, Any] = {"skip": skip} if skip else {"rerun": True} if rerun else {"done": done}
         run = await self._services.store.run(check_run_id(run_id))
         if run is None:
             raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
@@ -265,7 +267,7 @@ class Answers:
                     f"by a worker or with: everstep resume {run_id}"
                 )
             raise WaitNotFound(f"run {run_id!r} does not wait for anybody to settle {step!r}.", fix=fix)
-        return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done}, act)
+        return await self.answer(found[0].wait_id, said, act)
 
     async def fire(self, wait_id: str, act: Act | None = None) -> WaitRow:
         """Settle a wait as its clock does: its time is over, if need be before it is.
@@ -554,6 +556,10 @@ def _shape(kind: str, schema: dict[str, Any]) -> str:
         return 'Send {"approved": true} or {"approved": false}, with "raise_by": "5.00" for another amount.'
     if kind == "approval":
         return 'Send {"approved": true} or {"approved": false}, with "approver" and "comment" if you like.'
+    if kind == SETTLE and len(schema["oneOf"]) > 2:
+        return (
+            'Send {"done": null}, {"rerun": true} or {"skip": "WHY"}; at a shell: everstep settle RUN STEP.'
+        )
     if kind == SETTLE:
         return 'Send {"done": VALUE} or {"rerun": true}; at a shell: everstep settle RUN STEP.'
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""Telling people and systems of a wait."""
+"""Telling people and systems of a wait, or of a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from everstep.ports.system import System
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
+    from everstep.runtime.waits.notices.words import subject
     from everstep.runtime.waits.tokens import without_tokens
 else:
+    subject = on_demand("everstep.runtime.waits.notices.words:subject")
     without_tokens = on_demand("everstep.runtime.waits.tokens:without_tokens")
 
 
@@ -26,7 +28,12 @@ log = logging.getLogger("everstep")
 
 
 def console(notice: Notice) -> None:
-    """Write two lines to standard error: what waits, and where or how to answer."""
+    """Write two lines to standard error: what waits, and where or how to answer; or what became of a run."""
+    if notice.occasion:
+        what, how = subject(notice), notice.link or notice.run_link or f"everstep show {notice.run_id}"
+        sys.stderr.write(f"everstep: {_plain(what)}\n  {_plain(how)}\n")
+        sys.stderr.flush()
+        return
     until = f" until {notice.due_at:%Y-%m-%d %H:%M:%S} UTC" if notice.due_at is not None else ""
     prompt = f": {notice.prompt}" if notice.prompt else ""
     what = f"{notice.kind} {notice.node!r} of run {notice.run_id} ({notice.flow}) waits{until}{prompt}"
@@ -38,6 +45,10 @@ def console(notice: Notice) -> None:
 def _plain(text: str) -> str:
     """Return a text on one line, without what a terminal would obey."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _about(notice: Notice) -> str:
+    return f"notice {notice.id}" if notice.id else f"wait {notice.wait_id}"
 
 
 class Failure(NamedTuple):
@@ -95,12 +106,25 @@ class Notifiers:
         outcomes = await asyncio.gather(*(one(alias) for alias in dict.fromkeys(aliases)))
         failures = [failure for failure in outcomes if failure is not None]
         for alias, error in failures:
-            log.warning("notifier %r failed for wait %s: %s", alias, notice.wait_id, error)
+            log.warning("notifier %r failed for %s: %s", alias, _about(notice), error)
         return failures
 
-    async def _tell(self, alias: str, notice: Notice) -> Failure | None:
+    async def tell_once(self, alias: str, notice: Notice) -> list[Failure]:
+        """Call one with a notice that is kept and tried again from there, so not by the notifier itself."""
+        failure = await self._tell(alias, notice, once=True)
+        if self._meter is not None:
+            self._meter.told(alias if alias in self._all else "other", is_told=failure is None)
+        if failure is None:
+            return []
+        log.warning("notifier %r failed for %s: %s", alias, _about(notice), failure.error)
+        return [failure]
+
+    async def _tell(self, alias: str, notice: Notice, *, once: bool = False) -> Failure | None:
         try:
-            await self._call(self.of(alias), notice)
+            notifier = self.of(alias)
+            if once and hasattr(notifier, "trying_once"):
+                notifier = notifier.trying_once()
+            await self._call(notifier, notice)
         except Exception as error:
             # The text of a foreign error may quote what it was given.
             said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")

@@ -22,6 +22,7 @@ from everstep.graph.author.node import Node
 from everstep.graph.author.wait_options import IN_CHAIN, IN_ROW, NO_DEFAULT, VOTED, Wait
 from everstep.graph.author.waits import check_options
 from everstep.graph.check.hints import UNKNOWN
+from everstep.model.acts import LONGEST_COMMENT
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.records import TRACE, WAIT, visit_path
@@ -56,12 +57,15 @@ from everstep.runtime.waits.tokens import hash_of
 if TYPE_CHECKING:
     from everstep.runtime.drive.children.results import came_to, failure_of, look, topic_of
     from everstep.runtime.metrics.meter import Meter
+    from everstep.runtime.waits.notices.told import tell_of_budget, tells_of_wait
     from everstep.runtime.waits.voting import starters_of, votes_of, with_voting
 else:
     came_to = on_demand("everstep.runtime.drive.children.results:came_to")
     failure_of = on_demand("everstep.runtime.drive.children.results:failure_of")
     look = on_demand("everstep.runtime.drive.children.results:look")
     topic_of = on_demand("everstep.runtime.drive.children.results:topic_of")
+    tell_of_budget = on_demand("everstep.runtime.waits.notices.told:tell_of_budget")
+    tells_of_wait = on_demand("everstep.runtime.waits.notices.told:tells_of_wait")
     starters_of = on_demand("everstep.runtime.waits.voting:starters_of")
     votes_of = on_demand("everstep.runtime.waits.voting:votes_of")
     with_voting = on_demand("everstep.runtime.waits.voting:with_voting")
@@ -132,7 +136,7 @@ class DriveWaits:
 
         What it did to the channel before counts already.
         """
-        before = len(self.opened)
+        before, tells = len(self.opened), self._journal.tells
         is_left = call.units is not None and call.units.is_left
         is_done = call.context is not None and not is_left  # else it is done when the node is entered again
         done = draft_asked(call, self._space, self._state, desk) if is_done else ()
@@ -148,6 +152,7 @@ class DriveWaits:
             return (*done, self._request(call.halt, wait))
         except Exception as error:  # what a node asks for may be anything, and its values too
             del self.opened[before:]
+            self._journal.tells = tells
             call.halt, call.error = None, error
             return ()
 
@@ -182,6 +187,10 @@ class DriveWaits:
             noted = {TRACE: {"drive": self._journal.trace.traceparent}}
             details = msgspec.json.encode(msgspec.json.decode(details) | noted)
         ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
+        if wait.remind is not None or wait.escalate:
+            self._journal.tells += tuple(tells_of_wait(self._services, wait, opened.wait_id, now))
+        if guard.startswith(BUDGET):
+            tell_of_budget(self._journal)
         self.opened.append(
             WaitRow(
                 wait_id=opened.wait_id,
@@ -369,6 +378,9 @@ class DriveWaits:
 def _settle(call: Call, row: WaitRow) -> None:
     """Take what an operator said of an effect: that it happened, with its value, or that it is to be made."""
     said = msgspec.json.decode(row.answer or b"{}")
+    if "skip" in said:
+        call.skipped = said["skip"]
+        return
     if "done" not in said:
         call.is_again = True
         return
@@ -398,7 +410,10 @@ def schema_for(node: Node, wait: Wait, *, is_inside: bool = False) -> dict[str, 
     if wait.kind == SETTLE:
         result = dict(_schema_of_result(node))
         parts = {"$defs": result.pop("$defs")} if "$defs" in result else {}
-        return {"oneOf": [_one("done", result), _one("rerun", {"const": True})], **parts}
+        ways = [_one("done", result), _one("rerun", {"const": True})]
+        if isinstance(wait.context, dict) and "undoes" in wait.context:
+            ways.append(_one("skip", {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMENT}))
+        return {"oneOf": ways, **parts}
     if wait.options is not None:
         return {"enum": _plain(list(wait.options))}
     kind = answer_type_of(node, is_inside=is_inside)

@@ -1,4 +1,4 @@
-"""Telling another system of a wait by a signed POST, and checking the signature there."""
+"""Telling another system of a wait or a run by a signed POST, and checking the signature there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Reply(NamedTuple):
 class Webhook:
     """Posts a notice as JSON, signed if there is a secret, and tries again while the other side is unwell.
 
-    `Idempotency-Key` is the wait's id: a notice may come more than once.
+    `Idempotency-Key` is the id of the notice, or of the wait: one may come more than once.
     """
 
     def __init__(
@@ -82,10 +82,19 @@ class Webhook:
         twin._clock = clock
         return twin
 
+    def trying_once(self) -> Self:
+        """Return the same webhook for who tries again himself."""
+        twin = copy(self)
+        twin._attempts = 1
+        return twin
+
+    def _body(self, notice: Notice) -> bytes:
+        return msgspec.json.encode(notice, enc_hook=str)
+
     async def __call__(self, notice: Notice) -> None:
         """Deliver a notice, or raise `NotifyFailed`."""
         clock = self._clock or SystemClock()
-        body = msgspec.json.encode(notice, enc_hook=str)
+        body = self._body(notice)
         pause = _FIRST_PAUSE
         for attempt in range(1, self._attempts + 1):
             request = self._request(notice, body, clock.now())
@@ -103,7 +112,7 @@ class Webhook:
             **self._headers,
             "Content-Type": "application/json",
             "User-Agent": "everstep",
-            "Idempotency-Key": notice.wait_id,
+            "Idempotency-Key": notice.key,
         }
         if self._secret is not None:
             headers[SIGNATURE] = sign(body, self._secret, now=now)

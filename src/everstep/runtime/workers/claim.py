@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from types import coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from everstep.engine.leases import beside
-from everstep.errors import EverstepError, LeaseConflict
+from everstep.errors import EverstepError, LeaseConflict, NoRoom
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
-from everstep.ports.store import CheckpointStore, TakenUp, is_resuming
+from everstep.ports.store import CheckpointStore, RunRow, TakenUp, is_resuming
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+if TYPE_CHECKING:
+    from everstep.model.leases import KeyLimit
+    from everstep.ports.limits import LimitingStore
 
 log = logging.getLogger("everstep")
 Ask = Callable[..., Coroutine[Any, Any, TakenUp]]
@@ -59,6 +63,27 @@ async def take_up(
     return await _owned(services, keeper, run_id, durability, ask, known, waits=waits, on_wait=on_wait)
 
 
+async def take_up_within(
+    services: Services,
+    keeper: LeaseKeeper,
+    row: RunRow,
+    durability: Durability,
+    limits: Sequence[KeyLimit],
+    *,
+    waits: bool,
+    on_wait: Callable[[datetime], None],
+) -> TakenUp:
+    """Claim a run as `take_up` does if its limits leave room for it, else raise `NoRoom`."""
+    store = cast("LimitingStore", services.store)
+
+    async def ask(**how: Any) -> TakenUp:
+        return TakenUp(await store.lease_within(row.run_id, limits=limits, **how))
+
+    return await _owned(
+        services, keeper, row.run_id, durability, ask, row.lease, waits=waits, on_wait=on_wait
+    )
+
+
 async def _lease_alone(store: CheckpointStore, run_id: str, **how: Any) -> TakenUp:
     return TakenUp(await store.lease(run_id, **how))
 
@@ -79,7 +104,7 @@ async def _owned(
     ask = partial(ask, owner=owner)
     try:
         taken = await _claim(services, keeper, ask, known, durability, waits=waits, on_wait=on_wait)
-    except LeaseConflict:
+    except (LeaseConflict, NoRoom):
         raise
     except BaseException:
         # It may have been granted all the same, and must not keep this process from asking again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.workers.backpressure import Pressure, pause
-from everstep.runtime.workers.built_in import BULK, BuiltIn, asking
+from everstep.runtime.workers.built_in import BULK, BuiltIn, asking, schedules_of
 from everstep.runtime.workers.heartbeat import Presence
 from everstep.runtime.workers.lease_renewal import GRACE
 from everstep.runtime.workers.reclaim import Takeover
@@ -46,18 +46,27 @@ from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
     from everstep.graph.check.started_flows import all_started
+    from everstep.graph.limits import rule_of
+    from everstep.model.leases import KeyLimit
     from everstep.runtime.drive.children.results import sweep as sweep_children
     from everstep.runtime.operations.asking.flow import ask_flow
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
+    from everstep.runtime.operations.schedules.flow import schedule_flow
+    from everstep.runtime.waits.notices.send import send_due
+    from everstep.runtime.waits.notices.told import set_aside
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
+    rule_of = on_demand("everstep.graph.limits:rule_of")
+    send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
+    set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
     sweep_children = on_demand("everstep.runtime.drive.children.results:sweep")
     ask_flow = on_demand("everstep.runtime.operations.asking.flow:ask_flow")
     quiet = on_demand("everstep.runtime.operations.asking.question:quiet")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
+    schedule_flow = on_demand("everstep.runtime.operations.schedules.flow:schedule_flow")
     unpaused = on_demand("everstep.runtime.workers.paused_lanes:unpaused")
     with_paused = on_demand("everstep.runtime.workers.paused_lanes:with_paused")
 
@@ -142,16 +151,13 @@ class Worker:
                 "this store cannot keep two workers apart, so workers do not run on it.",
                 fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
             )
-        self._built_in = {one.key: one for one in (BULK, *map(asking, self._names()))}
+        names = self._names()
+        self._built_in = {one.key: one for one in (BULK, *map(asking, names), *map(schedules_of, names))}
         self._known: dict[FlowKey, Flow | BuiltIn] = {**self._flows, **self._built_in}
         """All that it claims runs of."""
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
         self._limits |= dict.fromkeys((one.name for one in self._built_in.values()), concurrency)
-        self._quotas = {
-            flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
-            for flow in self._flows.values()
-            if flow.max_running is not None or flow.max_per_group is not None
-        }
+        self._quotas = _quotas(self._flows.values())
         self._concurrency = concurrency
         self._grace = seconds_of(grace, "grace", least=0)
         self._driving: dict[str, _Driving] = {}
@@ -220,11 +226,14 @@ class Worker:
 
     def _takes(self) -> tuple[Taken, ...]:
         own = [
-            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version)
+            Taken(flow_id=name, flow_hash=flow_hash, flow_version=flow.version, limits=self._limits_of(name))
             for (name, flow_hash), flow in self._flows.items()
         ]
         others = (*self._others, *self._built_in)
         return (*own, *(Taken(flow_id=name, flow_hash=flow_hash) for name, flow_hash in others))
+
+    def _limits_of(self, flow: str) -> tuple[KeyLimit, ...]:
+        return self._quotas[flow].limits if flow in self._quotas else ()
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -421,9 +430,11 @@ class Worker:
         found = list(groups.values())
         return found[self._turn :] + found[: self._turn]
 
-    def _room(self, flows: Iterable[FlowKey]) -> int:
+    def _room(self, flows: Sequence[FlowKey]) -> int:
         """Return how many more runs of these flows, of which each has the same limit, may be driven."""
         room = min(self._concurrency, self._pressure.allowed) - len(self._driving)
+        if self._limits[flows[0][0]] >= self._concurrency:
+            return room  # which is no more than that limit leaves
         busy = Counter(it.flow for it in self._driving.values())
         names = {name for name, _ in flows}
         return min(room, max(self._limits[name] - busy[name] for name in names))
@@ -470,9 +481,11 @@ class Worker:
         return flow
 
     def _made(self, built_in: BuiltIn) -> Flow:
-        if not built_in.asks:
+        if not (wanted := built_in.asks or built_in.starts):
             return bulk_flow(self._services, self._runs)
-        having = [flow for flow in self._flows.values() if flow.name == built_in.asks]
+        having = [flow for flow in self._flows.values() if flow.name == wanted]
+        if built_in.starts:
+            return schedule_flow(self._services, self._runs, wanted, having)
         return ask_flow(self._services, self._runs.reader, built_in.asks, having)
 
     def _asks(self, row: RunRow) -> bool:
@@ -540,7 +553,7 @@ class Worker:
     async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
         """Mark a damaged run, so that no worker takes it up again before a person has looked at it."""
         try:
-            await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
+            await set_aside(self._services, run_id, epoch, error.message)
             log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
         except StoreError:
             self._leave_alone(run_id, error)
@@ -620,7 +633,7 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits of these flows whose opener died before it could."""
+        """Tell of waits of these flows whose opener died before it could, and of what notices there are."""
         services = self._services
         try:
             for name in self._names():
@@ -630,6 +643,8 @@ class Worker:
             for flow in self._flows.values():
                 if flow.starts:
                     await self._sweep_children(flow.name)
+            if services.notifiers.aliases and services.store.capabilities.has_notices:
+                await send_due(services)
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
 
@@ -739,6 +754,19 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _quotas(flows: Iterable[Flow]) -> dict[str, Quota]:
+    """Return how many runs of flows all workers together may drive, of those that say so."""
+    return {
+        flow.name: Quota(
+            running=flow.max_running,
+            per_group=flow.max_per_group,
+            limits=tuple(rule_of(limit) for limit in flow.limits),
+        )
+        for flow in flows
+        if flow.max_running is not None or flow.max_per_group is not None or flow.limits
+    }
 
 
 def _ready(flows: Iterable[Flow], services: Services) -> dict[FlowKey, Flow]:

@@ -45,7 +45,7 @@ from everstep.client.looking.visits import (
 )
 from everstep.client.projection import ItemsInfo, RunAct, RunError, StepLine, StepPage, WaitingFor
 from everstep.client.queries import fields_of
-from everstep.client.views import DrivenInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
+from everstep.client.views import DrivenInfo, NoticeInfo, PauseInfo, RunInfo, TakenInfo, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, Forbidden, RunErased, RunNotFound
 from everstep.graph.draw.picture import DrawnEdge, DrawnGroup, DrawnNode, Picture
 from everstep.model.acts import Act
@@ -68,6 +68,7 @@ from everstep.results import (
     FlowReport,
     FlowSegment,
     ForkPreview,
+    LimitInfo,
     NodeDurations,
     Planned,
     Recorded,
@@ -79,8 +80,10 @@ from everstep.server.shapes import (
     Driver,
     Events,
     Flows,
+    Limits,
     Me,
     Nodes,
+    NoticeList,
     OneFlow,
     Pauses,
     RunCounts,
@@ -107,7 +110,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Spread: "p50 p90 p99 max",
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
     "starter_run_id starter_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
-    "pinned_by changed_at paused_at paused_by",
+    "pinned_by changed_at paused_at paused_by undoing",
     ShownRun: "guards bulk driver",
     Driver: "host pid since",
     ForkPreview: "run_id at starts again asks kept",
@@ -123,6 +126,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Finding: "level",
     AgainNode: "path visits had_key",
     BulkProgress: "run_id status act flows tags done skipped refused left",
+    Limits: "limits",
     Pauses: "pauses",
     PauseInfo: "run_id flow group since by",
     Workers: "workers",
@@ -147,6 +151,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     FlowDrawing: "flow flow_version flow_hash",
     RunDrawing: "run_id",
     FlowInfo: "flow runs versions total workers",
+    LimitInfo: "limit flow key running most started rate waiting since until why",
     Flows: "flows",
     ShownFlow: "is_loaded",
     OneFlow: "drawing asks",
@@ -180,19 +185,21 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     ValueCut: "type state count start version size pointer is_cut mime shape",
     CutChild: "cut",
     Waits: "waits next",
+    NoticeList: "notices next",
+    NoticeInfo: "id number run_id notifier occasion state at due_at tries sent_at wait_id",
     WaitInfo: "id run_id flow node visit kind listens_for scheduler status opened_at due_at notified_at "
     "settled_at settled_by act voting",
     VotingInfo: "quorum approvers not_by votes left",
     Vote: "by at how",
     Me: "name role acts flows tags release acts_as can_log_out",
     Explanation: "run_id flow status is_driven compat is_cancelling recorded starts pending remade waits "
-    "missing can_lose spooled becomes_fork untaken",
+    "missing can_lose spooled becomes_fork untaken undoes is_undoing",
     Compat: "verdict nodes values migrations starts is_same code",
     Recorded: "path visits status outputs items of_items",
     Planned: "path visit attempt effects may_have_started not_before chunks calls asks only_chooses",
     Awaited: "wait_id path kind status due_at settled_by then voting calls",
     FlowReport: "flow mode coverage nodes incompatible_nodes reasons resumable_segments halt_nodes "
-    "expensive_nodes destructive_nodes budgets breakers",
+    "expensive_nodes destructive_nodes budgets breakers undo_nodes",
     FlowSegment: "nodes points",
     FlowFindings: "flow errors warnings diagnostics",
     FlowFinding: "code severity node edge message fix services file line column",
@@ -233,6 +240,7 @@ INSTEAD: Mapping[type[msgspec.Struct], Mapping[str, Any]] = {
         "token_metadata": None,
         "link": None,
     },
+    NoticeInfo: {"error": WITHHELD},
     Explanation: {"paused": WITHHELD},
     Compat: {"reason": WITHHELD, "fix": WITHHELD, "warnings": ()},
     Planned: {"key": WITHHELD, "cursor": WITHHELD},

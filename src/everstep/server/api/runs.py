@@ -55,6 +55,7 @@ from everstep.server.shapes import (
     Start,
     State,
     Tags,
+    Undone,
     UntakenRuns,
     Workers,
 )
@@ -195,6 +196,15 @@ async def cancel(service: Service, request: Request) -> Response:
     body = await read_struct(request, service.max_body, Signed, is_required=False)
     status = await service.host.cancel(run_id, **who_of(request, body))
     return answer(Cancelled(run_id=run_id, status=status))
+
+
+async def undo(service: Service, request: Request) -> Response:
+    """Undo what a run did."""
+    run_id = run_id_of(request)
+    body = await read_struct(request, service.max_body, Signed, is_required=False)
+    status = await service.host.undo(run_id, **who_of(request, body))
+    undoing = (await service.host.info(run_id)).undoing
+    return answer(Undone(run_id=run_id, status=status, undoing=undoing))
 
 
 async def resume(service: Service, request: Request) -> Response:

@@ -113,7 +113,8 @@ async def settle_effect(service: Service, request: Request) -> Response:
     body = await read_struct(request, service.max_body, Settle)
     done = UNSAID if body.done is UNSET else body.done
     settling = service.host.waiting.settle
-    return answer(await settling(run_id, body.step, done=done, rerun=body.rerun, **who_of(request, body)))
+    said: dict[str, Any] = {"done": done, "rerun": body.rerun, "skip": body.skip}
+    return answer(await settling(run_id, body.step, **said, **who_of(request, body)))
 
 
 async def answer_by_token(service: Service, request: Request) -> Response:

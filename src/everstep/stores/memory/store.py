@@ -250,8 +250,11 @@ class MemoryStore(ObjectStore):
         has_events=True,
         audits=True,
         has_labels=True,
+        has_notices=True,
         pauses=True,
         has_children=True,
+        limits=True,
+        undoes=True,
     )
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.errors import LeaseConflict, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
-from everstep.model.leases import Lease, Process, Quota
+from everstep.model.leases import KeyLimit, KeyState, Lease, Process, Quota
 from everstep.model.waits import WaitStatus
-from everstep.ports.store import Backlog, RunRow
+from everstep.on_demand import on_demand
+from everstep.ports.store import Backlog, RunRow, no_such_run
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft
-from everstep.stores.objects.entries import Standing, read, sealed
+from everstep.stores.objects.entries import Standing, opened, read, sealed
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
+
+if TYPE_CHECKING:
+    from everstep.engine.limits.keys import KeyRoom, next_open
+    from everstep.engine.limits.rates import micros_at
+    from everstep.ports.limits import LimitChange
+else:
+    KeyRoom = on_demand("everstep.engine.limits.keys:KeyRoom")
+    micros_at = on_demand("everstep.engine.limits.rates:micros_at")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 _PENDING = timedelta(seconds=30)
@@ -42,6 +52,8 @@ class Due(NamedTuple):
     since: datetime
     order: int
     row: RunRow
+    starts: bool
+    """True if it was never claimed."""
 
 
 class Pending(msgspec.Struct, frozen=True, array_like=True):
@@ -61,6 +73,8 @@ class Noted(msgspec.Struct, frozen=True, array_like=True):
     writes: int
     """So that no two ledgers are the same."""
     claims: list[Pending] = []
+    states: dict[str, KeyState] = {}
+    """What counts for the keys of its limits, by their names."""
 
 
 _ledgers = msgspec.msgpack.Decoder(Noted)
@@ -72,6 +86,8 @@ class Claims:
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._turns = ClaimTurns()
+        self._full: dict[str, int] = {}
+        """Keys of limits, and until when they are known to be full."""
 
     def claim_due(
         self,
@@ -90,17 +106,26 @@ class Claims:
             # First the ledger: what is struck out of it the logs already tell.
             ledger = ClaimLedger(self._lines, {flow for flow, _ in wanted} & quotas.keys())
             lines = self._candidates(now)
-            due = list(self._due(lines, now, wanted, passed))
+            limited = {name for name, quota in quotas.items() if quota.limits}
+            # A start that is written down counts, so no run is written down by two.
+            due = list(
+                self._due(lines, now, wanted, passed | ledger.pending(now).keys() if limited else passed)
+            )
             if not due:
                 break
-            room = Room(quotas, self._live(lines, now, ledger) if quotas else {})
+            live = self._live(lines, now, ledger) if quotas else {}
+            keys = self._keys(quotas, live, ledger, now)
+            room = Room(quotas, live, keys)
             left = limit - len(claimed)
-            chosen = list(choose(_lanes(due), limit=left, room=room, turns=self._turns))
+            chosen = list(choose(_lanes(due, limited), limit=left, room=room, turns=self._turns))
             if not chosen:
                 break
+            for _, lane in chosen:
+                if keys is not None and lane.starts:
+                    keys.started(lane.flow_id, lane.group)
             made = [wish.new_owner() for _ in chosen]
             runs = [self._lines.known(run_id) for run_id, _ in chosen]
-            if not ledger.note(list(zip(runs, made, strict=True)), now):
+            if not ledger.note(list(zip(runs, made, strict=True)), now, keys):
                 continue
             granted = self._lines.each(
                 lambda item: self._claim(item[0], item[1], wish), list(zip(runs, made, strict=True))
@@ -114,6 +139,78 @@ class Claims:
             if all(got is not None for got in granted):
                 break
         return claimed
+
+    def _keys(
+        self,
+        quotas: Mapping[str, Quota],
+        live: Mapping[tuple[str, str], int],
+        ledger: ClaimLedger,
+        now: datetime,
+    ) -> KeyRoom | None:
+        """Return what limits leave room for; none if there are none."""
+        if not any(quota.limits for quota in quotas.values()):
+            return None
+        return KeyRoom(quotas, live, ledger.state, micros_at(now), self._full)
+
+    def lease_within(
+        self, run_id: str, wish: ObjectsWish, limits: Sequence[KeyLimit], void_epoch: int | None
+    ) -> Lease:
+        """Claim a run that is named, if its limits leave room for it.
+
+        The claim is written down before it is made, as others are: all who claim count it.
+        """
+        while True:
+            now = self._lines.now()
+            line = self._lines.fresh(run_id)
+            standing = line.standing
+            if standing is None:
+                raise no_such_run(run_id)
+            flow_id, group, starts = standing.row.flow_id, standing.row.group or "", standing.epoch == 0
+            ledger = ClaimLedger(self._lines, [flow_id])
+            live = self._live(self._candidates(now), now, ledger)
+            if (held := self._lines.held(line, standing)) is not None and held.expires_at > now:
+                live[flow_id, group] -= 1  # its own, which is to be taken over or refused
+            keys = self._keys({flow_id: Quota(limits=tuple(limits))}, live, ledger, now)
+            if keys is not None and not keys.has(flow_id, group, starts=starts):
+                raise keys.refusal(run_id, flow_id, group, starts=starts)
+            if keys is not None and starts:
+                keys.started(flow_id, group)
+            owner = wish.new_owner()
+            if not ledger.note([(line, owner)], now, keys):
+                continue
+            try:
+                return self._lines.write(run_id, _claiming(owner, wish, void_epoch))
+            finally:
+                ledger.strike()
+
+    def change_limit(self, key: str, change: LimitChange) -> Any:
+        """Change what is kept under a key."""
+        name, bucket = names.limit_name(key), self._lines.bucket
+        for _ in range(_TRIES):
+            found = bucket.get(name)
+            was = None if found is None else opened(found.data, name) or None
+            body, said = change(was, self._lines.now())
+            data = sealed(body or b"")
+            if body == was or (
+                bucket.create(name, data) if found is None else bucket.swap(name, data, found.tag)
+            ):
+                return said
+        raise StoreUnavailable(f"limit {key!r} is written to by many at once.")
+
+    def limit_states(self, prefix: str, limit: int) -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text."""
+        found: dict[str, bytes] = {}
+        for name in self._lines.bucket.names(names.LIMITS):
+            key, kept = names.read_limit(name), self._lines.bucket.get(name)
+            if key.startswith(prefix) and kept is not None and (body := opened(kept.data, name)):
+                found[key] = body
+        for name in self._lines.bucket.names(names.QUOTAS):
+            kept = self._lines.bucket.get(name)
+            states = {} if kept is None else read(_ledgers, kept.data, name).states
+            for key, state in states.items():
+                if key.startswith(prefix) and (told := state.body()) is not None:
+                    found[key] = told
+        return {key: found[key] for key in sorted(found)[:limit]}
 
     def _claim(self, line: RunLine, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
         def work(draft: Draft) -> Lease | None:
@@ -212,7 +309,7 @@ class Claims:
                 continue
             since = self._since(line, standing, now, looks=False)
             if since is not None:
-                yield Due(since, standing.order, standing.row)
+                yield Due(since, standing.order, standing.row, standing.epoch == 0)
 
     def _since(self, line: RunLine, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
         """Return since when a run is due; none if it is not, or has an owner."""
@@ -279,7 +376,7 @@ class Claims:
     def next_due(self, after: datetime | None) -> datetime | None:
         """Return when the next wait of a halted run is due."""
         bound = "" if after is None else names.waiting_bound(after)
-        earliest: datetime | None = None
+        earliest = next_open(self._full, after) if self._full and after is not None else None
         for name in self._lines.bucket.names(names.WAITING, after=bound):
             due = names.waiting_due(name)
             if due is None or (earliest is not None and due > (to_int(earliest) or 0)):
@@ -326,9 +423,9 @@ class ClaimLedger:
         found = self._lines.bucket.get(name)
         return (Noted(0), None) if found is None else (read(_ledgers, found.data, name), found.tag)
 
-    def _write(self, flow: str, was: Noted, tag: str | None, claims: list[Pending]) -> bool:
+    def _write(self, flow: str, wanted: Noted, tag: str | None) -> bool:
         name, bucket = names.quota_name(flow), self._lines.bucket
-        data = sealed(msgspec.msgpack.encode(Noted(was.writes + 1, claims)))
+        data = sealed(msgspec.msgpack.encode(Noted(wanted.writes + 1, wanted.claims, wanted.states)))
         return bucket.create(name, data) if tag is None else bucket.swap(name, data, tag)
 
     def pending(self, now: datetime) -> dict[str, tuple[str, str]]:
@@ -347,7 +444,14 @@ class ClaimLedger:
         self._lines.look(line)
         return line.head is None or line.head.place <= claim.place
 
-    def note(self, claims: Sequence[tuple[RunLine, str]], now: datetime) -> bool:
+    def state(self, key: str) -> KeyState:
+        """Return what counts for a key of a limit."""
+        for ledger, _ in self._seen.values():
+            if key in ledger.states:
+                return ledger.states[key]
+        return KeyState()
+
+    def note(self, claims: Sequence[tuple[RunLine, str]], now: datetime, keys: KeyRoom | None = None) -> bool:
         """Write down what will be claimed; false if another did meanwhile: all is to be judged anew."""
         until = to_int(now + _PENDING) or 0
         for line, owner in claims:
@@ -359,7 +463,8 @@ class ClaimLedger:
         for flow in list(self._noted):
             ledger, tag = self._seen[flow]
             kept = [claim for claim in ledger.claims if self._is_open(claim, now)]
-            if not self._write(flow, ledger, tag, kept + self._noted[flow]):
+            states = ledger.states if keys is None else keys.merged(flow, ledger.states)
+            if not self._write(flow, Noted(ledger.writes, kept + self._noted[flow], states), tag):
                 del self._noted[flow]
                 self.strike()
                 return False
@@ -372,18 +477,25 @@ class ClaimLedger:
             for _ in range(_TRIES):
                 seen, tag = self._read(flow)
                 left = [claim for claim in seen.claims if claim.owner not in owners]
-                if len(left) == len(seen.claims) or self._write(flow, seen, tag, left):
+                if len(left) == len(seen.claims) or self._write(
+                    flow, Noted(seen.writes, left, seen.states), tag
+                ):
                     break
             else:
                 raise StoreUnavailable(f"the quota of flow {flow!r} is written to by many at once.")
         self._noted = {}
 
 
-def _lanes(due: Sequence[Due]) -> Iterator[Lane]:
-    lanes: dict[tuple[int, str, str], list[str]] = {}
-    for _, _, row in sorted(due, key=lambda one: one[:2]):
-        lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(row.run_id)
-    return (Lane(*key, run_ids) for key, run_ids in lanes.items())
+def _claiming(owner: str, wish: ObjectsWish, void_epoch: int | None) -> Callable[[Draft], Lease]:
+    return lambda draft: draft.claim(owner, wish.ttl, wish.process, void_epoch)
+
+
+def _lanes(due: Sequence[Due], limited: Collection[str]) -> Iterator[Lane]:
+    lanes: dict[tuple[int, str, str, bool], list[str]] = {}
+    for _, _, row, starts in sorted(due, key=lambda one: one[:2]):
+        starts = starts and row.flow_id in limited
+        lanes.setdefault((row.priority, row.flow_id, row.group or "", starts), []).append(row.run_id)
+    return (Lane(*key[:3], run_ids, starts=key[3]) for key, run_ids in lanes.items())
 
 
 def _ripe(standing: Standing, now: datetime) -> list[datetime]:

@@ -15,7 +15,7 @@ from everstep.engine.commits import admitted, closes_waits, followed, judge, jud
 from everstep.engine.settling import changed, is_free, judge_sending, pair, settled
 from everstep.errors import RunNotFound
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Labels, Tag, Tagging
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, NoticeState, Tag, Tagging, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
@@ -41,8 +41,14 @@ from everstep.stores.objects.marks.marks import Marks, about, as_told
 from everstep.stores.objects.marks.tree import Page, Ref
 
 if TYPE_CHECKING:
+    from everstep.engine.notices.rows import is_same_try, rows_told, status_told, still_wanted, taken
     from everstep.engine.query.labels import attributed, tagged
 else:
+    is_same_try = on_demand("everstep.engine.notices.rows:is_same_try")
+    rows_told = on_demand("everstep.engine.notices.rows:rows_told")
+    status_told = on_demand("everstep.engine.notices.rows:status_told")
+    still_wanted = on_demand("everstep.engine.notices.rows:still_wanted")
+    taken = on_demand("everstep.engine.notices.rows:taken")
     attributed = on_demand("everstep.engine.query.labels:attributed")
     tagged = on_demand("everstep.engine.query.labels:tagged")
 
@@ -148,8 +154,8 @@ class Draft:
 
     # -- records ----------------------------------------------------------------
 
-    def put(self, commit: Commit, *, is_told: bool = False) -> Verdict:
-        """Judge one commit, and take it in if it is accepted."""
+    def put(self, commit: Commit, *, is_told: bool = False, told: Told | None = None) -> Verdict:
+        """Judge one commit, and take it in if it is accepted; `told` is who is told of a fork's parent."""
         if commit.admission is None and not self.exists:
             return Verdict.UNKNOWN_RUN
         refused = self._judge(commit, is_told) if commit.admission is None else self.judge_admission(commit)
@@ -158,7 +164,7 @@ class Draft:
         if commit.admission is None:
             self._follow(commit, self.standing, followed(self.row, commit))
         else:
-            self._admit(commit)
+            self._admit(commit, told)
         if commit.audit is not None:
             self.tell(commit.audit)
         return Verdict.ACCEPTED
@@ -187,9 +193,10 @@ class Draft:
         drafted = next((r.checkpoint_id for r in self._records if r.sequence == sequence), None)
         return drafted or self._read.checkpoint_at(sequence)
 
-    def _admit(self, commit: Commit) -> None:
+    def _admit(self, commit: Commit, told: Told | None) -> None:
         self.what = self.what or "admitted"
         given = commit.admission.tags if commit.admission is not None else ()
+        told = (commit.admission.told if commit.admission is not None else None) or told
         row = admitted(commit, self.now)
         order = self._read.tick()
         standing = Standing(
@@ -200,6 +207,7 @@ class Draft:
             claimed_at=commit.sequence,
             begins=self.place,
             tags=tagged((), given, ()) or () if given else (),
+            told=told or None,
         )
         self.marks.append(names.index_name(order, row.flow_id, row.run_id))
         self.marks += _names_of_origin(row, order)
@@ -208,7 +216,7 @@ class Draft:
             self.restore_had(commit.admission.had)
 
     def _follow(self, commit: Commit, standing: Standing, row: RunRow) -> None:
-        self._standing = standing
+        before, self._standing = standing.row.status, standing
         self._records.append(
             Record(commit.sequence, commit.checkpoint_id, commit.keyframe, bytes(commit.body))
         )
@@ -233,6 +241,15 @@ class Draft:
             self._pair()
         if commit.attributes:
             self.set(what="record", attributes=attributed(self.standing.attributes, commit.attributes))
+        if commit.tells or (standing.told is not None and status is not None):
+            occasion = status_told(before, status)
+            of_status = () if occasion is None else (NoticeRow(occasion=occasion, at=commit.ended_at),)
+            self._notice((*commit.tells, *of_status))
+            if occasion is not None and self.row.status.is_final:
+                left = still_wanted(self.standing.notices)
+                self.set(what="notices", notices=left)
+        if commit.undoing is not None:
+            self.set(what="record", undoing=commit.undoing)
 
     # -- leases -----------------------------------------------------------------
 
@@ -305,8 +322,9 @@ class Draft:
         return Tagging.TAGGED
 
     def restore_labels(self, labels: Labels) -> None:
-        if labels.tags or labels.attributes:
-            self.set(what="restored", tags=labels.tags, attributes=labels.attributes)
+        if labels != NO_LABELS:
+            attributes, undoing = labels.attributes, labels.undoing
+            self.set(what="restored", tags=labels.tags, attributes=attributes, undoing=undoing)
 
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
@@ -410,10 +428,46 @@ class Draft:
     def _row(self, mark: WaitMark) -> WaitRow:
         return self._rows.get(mark.wait_id) or self._read.wait(mark)
 
-    def set_aside(self, epoch: int, reason: str) -> bool:
+    def set_aside(self, epoch: int, reason: str, occasion: str = "") -> bool:
         if not self.exists or self.standing.epoch != epoch or self.row.status.is_final:
             return False
         self.set_row(what="set aside", wakes=True, lease=None, needs_repair=reason)
+        if occasion:
+            self._notice((NoticeRow(occasion=occasion),))
+        return True
+
+    # -- notices ----------------------------------------------------------------
+
+    def _notice(self, tells: Sequence[NoticeRow]) -> None:
+        """Write the notices that an act on the run means."""
+        standing, rows = self.standing, []
+        number = standing.noticed
+        for given in tells:
+            for row in rows_told(standing.told or {}, given, self.now):
+                number = max(self._read.tick(), number + 1)
+                rows.append(_replace(row, number=number, sequence=standing.row.checkpoints))
+        if rows:
+            self.set(what="notices", notices=(*standing.notices, *rows), noticed=number)
+
+    def take_notices(self, notifiers: Collection[str], until: timedelta, most: int) -> list[NoticeRow]:
+        """Take notices that are due, the longest first."""
+        rows = self.standing.notices if self.exists else ()
+        due = [row for row in rows if is_due_notice(row, notifiers, self.now)]
+        due.sort(key=lambda row: (row.due_at, row.number))
+        held = {row.number: taken(row, self.now + until) for row in due[:most]}
+        if held:
+            self.set(what="notices", notices=tuple(held.get(row.number, row) for row in rows))
+        return [_replace(row, run_id=self.run_id) for row in held.values()]
+
+    def change_notice(self, row: NoticeRow, to: NoticeRow | None) -> bool:
+        """Replace how a notice stands, or remove it; false if it was tried since."""
+        rows = self.standing.notices if self.exists else ()
+        there = next((one for one in rows if one.number == row.number), None)
+        if there is None or not is_same_try(row, there):
+            return False
+        kept = None if to is None else _replace(to, run_id="", number=row.number)
+        changed = (kept if one is there else one for one in rows)
+        self.set(what="notices", notices=tuple(one for one in changed if one is not None))
         return True
 
     def mark(self, was: str | None, mark: str | None) -> bool:
@@ -651,8 +705,18 @@ class Draft:
         elif not waiting or names.waiting_due(waiting) != to_int(due):
             waiting = names.waiting_name(due, self.run_id, self.place)
             self.marks.append(waiting)
+        telling = standing.telling
+        is_wanted, due = tells_at(standing) if standing.notices or telling else (False, None)
+        if not is_wanted:
+            telling = ""
+        elif not telling or names.waiting_due(telling) != to_int(due):
+            telling = names.notices_name(due, self.run_id, self.place)
+            self.marks.append(telling)
+        if telling != standing.telling:
+            self._standing = standing = _replace(standing, telling=telling)
         tree, pages = self._written(standing)
-        has_more = tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = tree or standing.tags or standing.attributes or standing.row.started_by or standing.undoing
+        is_told = standing.told or standing.notices
         if live != standing.live or waiting != standing.waiting or tree != standing.tree:
             waits = standing.waits if tree is None else tuple(filter(_is_unclosed, standing.waits))
             self._standing = standing = _replace(standing, live=live, waiting=waiting, tree=tree, waits=waits)
@@ -663,7 +727,7 @@ class Draft:
             waits=tuple(self._rows.values()),
             signals=tuple(self._signals.values()),
             pages=pages,
-            version=2 if has_more else 1,
+            version=2 if has_more or is_told else 1,
             what=self.what,
             audit=tuple(self._audit),
         )
@@ -686,6 +750,8 @@ class Draft:
             stale.append(before.live)
         if before.waiting and before.waiting != standing.waiting:
             stale.append(before.waiting)
+        if before.telling and before.telling != standing.telling:
+            stale.append(before.telling)
         return stale
 
 
@@ -718,6 +784,17 @@ def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
     return True, min((mark.due_at for mark in unclosed if mark.due_at is not None), default=None)
 
 
+def tells_at(standing: Standing) -> tuple[bool, datetime | None]:
+    """Return whether the run has notices that were not sent, and when the first of them is due."""
+    unsent = () if standing.gone else [row for row in standing.notices if row.state is not NoticeState.SENT]
+    return bool(unsent), min((row.due_at for row in unsent if row.due_at is not None), default=None)
+
+
+def is_due_notice(row: NoticeRow, notifiers: Collection[str], now: datetime) -> bool:
+    """True if a notice is to be sent to one of these."""
+    return row.due_at is not None and row.due_at <= now and row.notifier in notifiers
+
+
 def index_of(standing: Standing) -> str:
     """Return the name under which a run is listed."""
     return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
@@ -732,7 +809,7 @@ def started_of(standing: Standing) -> str:
 def names_of(standing: Standing, waits: Iterable[WaitMark]) -> list[str]:
     """Return the names that lead to a run, which has these waits."""
     row, run = standing.row, names.quoted(standing.row.run_id)
-    found = [index_of(standing), standing.live, standing.waiting]
+    found = [index_of(standing), standing.live, standing.waiting, standing.telling]
     found += _names_of_origin(row, standing.order)
     for mark in waits:
         found.append(names.wait_prefix(mark.wait_id) + run)

@@ -11,7 +11,7 @@ import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Attribute, Tag
+from everstep.model.commits import Attribute, NoticeRow, Tag, Told
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
@@ -19,8 +19,8 @@ from everstep.stores.objects.marks.tree import Page, Ref
 
 T = TypeVar("T")
 VERSION = 2
-"""The newest that is known. 2 is for a run with an inbox or with labels, or that another one started: clients
-that know only 1 would lose these."""
+"""The newest that is known. 2 is for a run with an inbox or with labels, that another one started, or of
+which people are told: clients that know only 1 would lose these."""
 _MAGIC = b"es\x01"
 _SUM = 12
 
@@ -84,6 +84,15 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where marks of its signals, of events that its nodes had, and of closed waits are found."""
     tags: tuple[Tag, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    told: Told | None = None
+    """Who is told of it."""
+    notices: tuple[NoticeRow, ...] = ()
+    noticed: int = 0
+    """The largest number that one of its notices had."""
+    telling: str = ""
+    """The name under which it is marked as one with notices that were not sent."""
+    undoing: str = ""
+    """What it says of undoing."""
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""

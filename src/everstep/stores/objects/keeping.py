@@ -4,8 +4,9 @@ needs, as few are pinned, removed or moved.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -13,15 +14,17 @@ import msgspec
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import StateCorrupted
 from everstep.model.acts import AuditRow
+from everstep.model.commits import NoticeRow
 from everstep.model.leases import Held, LanePause
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import StoredRecord, Verdict
 from everstep.stores.objects import names
-from everstep.stores.objects.drafts import Draft, index_of, names_of, started_of
+from everstep.stores.objects.drafts import Draft, index_of, is_due_notice, names_of, started_of
 from everstep.stores.objects.entries import Record, Standing, read, sealed
 from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.records import Records
 
 T = TypeVar("T")
@@ -31,6 +34,7 @@ _CHUNK = 8 << 20
 _OLD = timedelta(days=1)
 """After this long, a name that leads nowhere is taken for the rest of an interrupted call."""
 _PAGE = 1000
+_AT_ONCE = 32
 
 
 class BaseJudge(Protocol):
@@ -181,7 +185,7 @@ class RunKeeping:
         for run_id in sorted(unfinished)[:limit]:
             self._records.finish(run_id)
             done += 1
-        for prefix in (names.INDEX, names.LIVE, names.WAITING, names.STARTED):
+        for prefix in (names.INDEX, names.LIVE, names.WAITING, names.STARTED, names.NOTICES):
             done += self._sweep(prefix, limit - done)
         return done
 
@@ -212,6 +216,9 @@ class RunKeeping:
         if prefix == names.STARTED:
             standing = self._lines.fresh(names.run_behind(name)).standing
             return standing is not None and started_of(standing) == name
+        if prefix == names.NOTICES:
+            standing = self._lines.fresh(names.run_with_notices(name)).standing
+            return standing is not None and standing.telling == name
         is_live = prefix == names.LIVE
         marker = names.read_live(name) if is_live else names.read_waiting(name)
         standing = self._lines.fresh(marker.run_id).standing
@@ -355,3 +362,37 @@ def held(lines: Lines, run_ids: Collection[str]) -> Held:
 
 def _bytes(lane: LanePause) -> bytes:
     return sealed(msgspec.msgpack.encode(lane))
+
+
+# -- notices: each run has its own, and a name leads to it while some were not sent --------------------------
+
+
+def take_notices(
+    lines: Lines, notifiers: Collection[str], hold: timedelta, limit: int, run_id: str | None
+) -> list[NoticeRow]:
+    """Take notices that are due, the longest first."""
+    found: list[NoticeRow] = []
+    now = lines.now()
+    runs = [run_id] if run_id is not None else list(runs_with_notices(lines, names.notices_bound(now)))
+    for k in range(0, len(runs), _AT_ONCE):
+        for line in lines.each(partial(_readable, lines), runs[k : k + _AT_ONCE]):
+            standing, left = line.standing, limit - len(found)
+            rows = standing.notices if standing is not None and not standing.gone else ()
+            if left > 0 and any(is_due_notice(row, notifiers, now) for row in rows):
+                take = partial(Draft.take_notices, notifiers=notifiers, until=hold, most=left)
+                found += lines.write(line.run_id, take)
+    return found
+
+
+def runs_with_notices(lines: Lines, bound: str) -> Iterable[str]:
+    """Return the runs that have notices which were not sent, those that are due first."""
+    marked = (name for name in lines.bucket.names(names.NOTICES) if name < bound)
+    return dict.fromkeys(names.run_with_notices(name) for name in marked)
+
+
+def _readable(lines: Lines, run_id: str) -> RunLine:
+    """Return a run as it stands; one that cannot be read is as if not there, and must not stop others."""
+    try:
+        return lines.fresh(run_id)
+    except StateCorrupted:
+        return RunLine(run_id)

@@ -9,15 +9,17 @@ from functools import partial
 from itertools import islice
 
 from everstep.errors import StateCorrupted
-from everstep.model.commits import Labels
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, NoticeState
 from everstep.model.enums import Status
 from everstep.model.waits import HadEvent, SignalRow, WaitRow, WaitStatus
+from everstep.ports.notices import NoticeFilter
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.drafts import index_of, names_of, started_of
 from everstep.stores.objects.entries import SignalMark, Standing, WaitMark
+from everstep.stores.objects.keeping import runs_with_notices
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.logs import RunLine
 from everstep.stores.objects.marks.marks import about, as_told
@@ -204,10 +206,28 @@ class RunListing:
         """Return the labels of runs that have any."""
         standings = self._lines.each(lambda run_id: self._lines.fresh(run_id).standing, run_ids)
         return {
-            run_id: Labels(standing.tags, standing.attributes)
+            run_id: found
             for run_id, standing in zip(run_ids, standings, strict=True)
-            if standing is not None and not standing.gone and (standing.tags or standing.attributes)
+            if standing is not None and not standing.gone
+            if (found := Labels(standing.tags, standing.attributes, standing.undoing)) != NO_LABELS
         }
+
+    def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
+        """Return the notices that match, the newest first; for those that were sent, all runs are read."""
+        if wanted.run_id is not None:
+            lines = [self._lines.fresh(wanted.run_id)]
+        elif wanted.state in (NoticeState.PENDING, NoticeState.DEAD):
+            lines = self._fresh(list(runs_with_notices(self._lines, f"{names.NOTICES}~")))
+        else:
+            lines = list(self.all())
+        rows = [
+            row.changed(run_id=line.run_id)
+            for line in lines
+            if line.standing is not None and not line.standing.gone
+            for row in line.standing.notices
+        ]
+        matching = sorted(filter(wanted.matches, rows), key=lambda row: row.number, reverse=True)
+        return matching[: wanted.limit]
 
     def inbox(self, run_id: str, name: str | None, after: int, limit: int, is_taken: bool) -> list[SignalRow]:
         """Return signals of a run by their numbers."""

@@ -140,9 +140,16 @@ class BucketLogs:
 
     def add_steps(self, line: RunLine, place: int, standing: Standing, records: tuple[Record, ...]) -> bool:
         before = line.head.standing.keyframe if line.head is not None else 0
-        has_more = standing.tree or standing.tags or standing.attributes or standing.row.started_by
+        has_more = (
+            standing.tree
+            or standing.tags
+            or standing.attributes
+            or standing.row.started_by
+            or standing.undoing
+        )
+        is_told = standing.told or standing.notices
         entry = Entry(
-            version=2 if has_more else 1,
+            version=2 if has_more or is_told else 1,
             standing=standing,
             records=records,
             keyframe_before=before,

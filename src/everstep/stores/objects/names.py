@@ -16,7 +16,10 @@ shapes/{event}/{shape}            which fields waits for an event go by
 events/{event}/{id}~{until}       events that are kept
 audit/{newest first}~{run}~{place} who did what: the place of the run's log that says so; 0 if the row is here
 audited/{run}/{newest first}~{place} the same, of one run
-quotas/{flow}, workers/{worker}
+quotas/{flow}                     claims that are about to be made, and what counts for the limits of its runs
+limits/{key}                      what counts for a limit that calls share
+workers/{worker}
+notices/{due}~{run}~{place}       it has notices that were not sent
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _TIMES = 10**18
 _NEVER = "never"
 _PART = "[A-Za-z0-9._=-]+"
 _OURS = re.compile(
-    rf"runs/{_PART}/log/\d{{10}}|live/{_PART}~\d+|waiting/(?:{_NEVER}|\d{{19}})~{_PART}~\d+"
+    rf"runs/{_PART}/log/\d{{10}}|live/{_PART}~\d+|(?:waiting|notices)/(?:{_NEVER}|\d{{19}})~{_PART}~\d+"
     rf"|(?:index|erased)/\d{{17}}~[0-9a-f]{{12}}~{_PART}|removals/\d{{17}}|unfinished/{_PART}~\d+"
     rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*|started/{_PART}/\d{{17}}~{_PART}"
     rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|topics/[0-9a-f]{{32}}/[0-9a-f]{{16}}~[0-9a-f]{{16}}~{_PART}~\d+~[0-9a-f]{{12}}"
@@ -47,7 +50,7 @@ _OURS = re.compile(
 )
 _KEPT = re.compile(
     rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|started|blobs|topics"
-    r"|shapes|events|audit|audited)/"
+    r"|shapes|events|audit|audited|notices)/"
 )
 
 
@@ -273,9 +276,26 @@ def read_waiting(name: str) -> Marker:
     return Marker(unquoted(run), int(place), name)
 
 
+NOTICES = "notices/"
+
+
+def notices_name(due: datetime | None, run_id: str, place: int) -> str:
+    return f"{NOTICES}{_time(due)}~{quoted(run_id)}~{place}"
+
+
+def notices_bound(at: datetime) -> str:
+    """Return a name behind those of everything that is due at a time, before all that is due later."""
+    return f"{NOTICES}{_time(at)}~~"
+
+
+def run_with_notices(name: str) -> str:
+    """Return the run that has them."""
+    return unquoted(name.split("~")[1])
+
+
 def waiting_due(name: str) -> int | None:
     """Return when it is due, in microseconds."""
-    text = name.removeprefix(WAITING).partition("~")[0]
+    text = name.partition("/")[2].partition("~")[0]
     return None if text == _NEVER else int(text) - _TIMES
 
 
@@ -323,8 +343,21 @@ def blob_name(key: str) -> str:
     return f"blobs/{key[:2]}/{key}"
 
 
+QUOTAS = "quotas/"
+LIMITS = "limits/"
+
+
 def quota_name(flow_id: str) -> str:
-    return f"quotas/{short(flow_id)}"
+    return f"{QUOTAS}{short(flow_id)}"
+
+
+def limit_name(key: str) -> str:
+    """Return where it is kept what counts for a limit that calls share."""
+    return f"{LIMITS}{quoted(key)}"
+
+
+def read_limit(name: str) -> str:
+    return unquoted(name.removeprefix(LIMITS))
 
 
 WORKERS = "workers/"

@@ -13,8 +13,8 @@ from everstep.engine import leases
 from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
-from everstep.model.leases import Lease, Process, Quota, WorkerRow
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging, Told
+from everstep.model.leases import KeyLimit, Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import (
     MOST_UNTAKEN,
@@ -54,7 +54,7 @@ from everstep.stores.objects.claims import Claims, ObjectsWish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
 from everstep.stores.objects.events import ObjectEvents
-from everstep.stores.objects.keeping import RunKeeping, held, pause_lane, pin, unpause_lane
+from everstep.stores.objects.keeping import RunKeeping, held, pause_lane, pin, take_notices, unpause_lane
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import RunListing
 from everstep.stores.objects.logs import BucketLogs, Logs
@@ -65,6 +65,8 @@ from everstep.stores.threads import Threads
 if TYPE_CHECKING:
     from everstep.model.leases import Held, LanePause
     from everstep.ports.audit import AuditFilter
+    from everstep.ports.limits import LimitChange
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.objects.audit import ObjectAudit
 else:
     ObjectAudit = on_demand("everstep.stores.objects.audit:ObjectAudit")
@@ -73,6 +75,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Backlogs = list[Backlog]
 Hashes = list[str]
+Notices = list[NoticeRow]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
 Waits = list[WaitRow]
@@ -108,6 +111,9 @@ class ObjectStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        limits=True,
+        has_notices=True,
+        undoes=True,
     )
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0, logs: Logs | None = None) -> None:
@@ -164,7 +170,8 @@ class ObjectStore:
             verdicts = []
             for commit in commits:
                 refused = self._judge_base(draft, commit) if _is_fork(commit) else None
-                verdicts.append(refused or draft.put(commit, is_told=self._was_told(commit.audit)))
+                is_told, told = self._was_told(commit.audit), self._told_of_parent(commit)
+                verdicts.append(refused or draft.put(commit, is_told=is_told, told=told))
             if draft.listening:
                 self._events.hear(draft)
             return verdicts
@@ -175,6 +182,13 @@ class ObjectStore:
         if late := [wait.topic for c in commits if c.admission is not None and c.pairs for wait in c.waits]:
             self._events.hear_late(run_id, [one for one in map(Wanted.of, late) if one is not None])
         return verdicts
+
+    def _told_of_parent(self, commit: Commit) -> Told | None:
+        """Return who is told of the run that this commit forks, which was looked at just now."""
+        if not _is_fork(commit) or commit.admission is None:
+            return None
+        parent = self.lines.known(commit.admission.parent_run_id or "").standing
+        return None if parent is None else parent.told
 
     @cached_property
     def _events(self) -> ObjectEvents:
@@ -336,11 +350,49 @@ class ObjectStore:
         wish = ObjectsWish(new_owner, ttl, process)
         return await self._aside(self._claims.claim_due, flows, wish, limit, apart_from, quotas or {})
 
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        wish = ObjectsWish(lambda: owner, ttl, process)
+        return await self._aside(self._claims.lease_within, run_id, wish, limits, void_epoch)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._aside(self._claims.change_limit, key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._aside(self._claims.limit_states, prefix, limit)
+
     async def leased(self, owners: Collection[str] | None = None) -> Runs:
         return await self._aside(self._claims.leased, owners)
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason, occasion))
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        return await self._aside(self._listing.notices, wanted)
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        return await self._aside(take_notices, self.lines, notifiers, hold, limit, run_id)
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        def work(draft: Draft) -> bool:
+            is_changed = draft.change_notice(row, to)
+            if is_changed:
+                draft.tell(audit)
+            return is_changed
+
+        return await self._write(row.run_id, work)
 
     @property
     def looks_every(self) -> float:

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from everstep.engine import leases
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.errors import LeaseConflict, StateCorrupted
-from everstep.model.leases import Lease, Process, Quota
-from everstep.ports.store import RunRow
+from everstep.model.leases import KeyLimit, Lease, Process, Quota
+from everstep.on_demand import on_demand
+from everstep.ports.store import RunRow, no_such_run
 from everstep.stores.columns import EPOCH, process_text, span_to_int, to_int, to_time
 from everstep.stores.postgres.columns import array, held_lease, read_text, run_row, text
 from everstep.stores.postgres.connections import Connection, in_few_trips, rows
 from everstep.stores.tables import FoundRun, Held
 
+if TYPE_CHECKING:
+    from everstep.stores.postgres.limits import PostgresLimits
+else:
+    PostgresLimits = on_demand("everstep.stores.postgres.limits:PostgresLimits")
+
 Claims = list[tuple[RunRow, Lease]]
 Row = tuple[Any, ...]
-LaneKey = tuple[int, str, str]
+LaneKey = tuple[int, str, str, bool]
+"""Priority, flow and group, and whether the runs were never claimed and have limits."""
 Found = tuple[int, int, "Candidate"]
 """Since when a run is due, its key, by which equals are ordered, and the run."""
 SPARE = 32
 """How many more runs are chosen than are wanted: other workers may be about to take the first ones."""
 _QUOTA_LOCK = 0x65766573
+_NONE: Mapping[str, Collection[str]] = {}
 
 
 class DueWish(NamedTuple):
@@ -92,10 +102,26 @@ class PostgresDueRuns:
         self._schema = schema
         self._turns = ClaimTurns()
 
+    @cached_property
+    def limits(self) -> PostgresLimits:
+        """What limits leave room for."""
+        return PostgresLimits(self._sql, self._schema)
+
+    @property
+    def has_full_keys(self) -> bool:
+        """True if this client knows keys of limits that are full."""
+        return "limits" in vars(self) and bool(self.limits.full)
+
     def claim(self, db: Connection, wish: DueWish) -> Claims:
         """Claim up to so many; those that others are about to take are passed over."""
         if wish.limit <= 0 or not wish.flows:
             return []
+        if wish.quotas and _limited(wish):
+            with self.limits.lock:
+                return self._claim(db, wish)
+        return self._claim(db, wish)
+
+    def _claim(self, db: Connection, wish: DueWish) -> Claims:
         # Looking locks nothing, so idle workers disturb no writer.
         chosen = self._choose(db, wish)
         if not chosen or not wish.quotas:
@@ -103,7 +129,45 @@ class PostgresDueRuns:
         with in_few_trips(db), db.transaction():
             names = [f"{self._schema} {flow_id}" for flow_id in sorted(wish.quotas)]
             db.execute(self._sql["lock_quota"], (_QUOTA_LOCK, names))
-            return self._give(db, wish, self._choose(db, wish))
+            claimed = self._give(db, wish, self._choose(db, wish))
+            if _limited(wish):
+                self.limits.keep_starts(db, claimed)
+            return claimed
+
+    def claim_within(
+        self, db: Connection, run_id: str, how: Row, limits: Sequence[KeyLimit], now: int | None
+    ) -> Lease:
+        """Claim a run that is named, if its limits leave room for it."""
+        with self.limits.lock:
+            return self._claim_within(db, run_id, how, limits, now)
+
+    def _claim_within(
+        self, db: Connection, run_id: str, how: Row, limits: Sequence[KeyLimit], now: int | None
+    ) -> Lease:
+        while True:
+            found = rows(db, self._sql["run_now"], (text(run_id), now))
+            if not found:
+                raise no_such_run(run_id)
+            flow_id = run_row(found[0]).flow_id
+            with db.transaction():
+                db.execute(self._sql["lock_quota"], (_QUOTA_LOCK, [f"{self._schema} {flow_id}"]))
+                found = rows(db, self._sql["run_now"], (text(run_id), now))
+                if not found:
+                    raise no_such_run(run_id)
+                candidate, row = Candidate.of(found[0]), run_row(found[0])
+                live = self._live(db, now, [flow_id])
+                if row.lease is not None and (candidate.held.expires_at or 0) > candidate.at:
+                    live[flow_id, row.group or ""] -= 1  # its own, which is to be taken over or refused
+                starts = candidate.held.epoch == 0
+                self.limits.check(db, row, limits, live, candidate.at, starts=starts)
+                granted = candidate.judge(*how)
+                if rows(db, self._sql["claim"], candidate.claim_values(granted)):
+                    self.limits.keep_starts(db, [(row, granted)])
+                    return granted
+
+    def _live(self, db: Connection, now: int | None, names: Sequence[str]) -> Counter[tuple[str, str]]:
+        found = rows(db, self._sql["live_leases"], (now, list(map(text, names)))) if names else []
+        return Counter({(read_text(flow_id), read_text(group)): count for flow_id, group, count in found})
 
     def _give(self, db: Connection, wish: DueWish, chosen: Sequence[tuple[Candidate, Lane]]) -> Claims:
         """Claim the first of those that were chosen, if they still are as they were judged."""
@@ -140,27 +204,69 @@ class PostgresDueRuns:
     def _choose(self, db: Connection, wish: DueWish) -> list[tuple[Candidate, Lane]]:
         """Return the runs whose turn it is, in order, with their lanes."""
         names = sorted({flow_id for flow_id, _ in wish.flows} & wish.quotas.keys())
-        live = rows(db, self._sql["live_leases"], (wish.now, list(map(text, names)))) if names else []
-        room = Room(
-            wish.quotas,
-            {(read_text(flow_id), read_text(group)): count for flow_id, group, count in live},
-        )
+        live = self._live(db, wish.now, names)
         candidates: dict[str, Candidate] = {}
-        found = self._lanes(db, wish, room)
-        lanes = [Lane(*key, _ids(heapq.merge(*parts), candidates)) for key, parts in found.items()]
+        if limited := _limited(wish):
+            room = self.limits.room(db, wish.quotas, live, wish.now)
+            found = self._limited_lanes(db, wish, room, limited)
+        else:
+            room = Room(wish.quotas, live)
+            found = self._lanes(db, wish, room)
+        lanes = [
+            Lane(*key[:3], _ids(heapq.merge(*parts), candidates), starts=key[3])
+            for key, parts in found.items()
+        ]
         most = wish.limit + SPARE
         return [
             (candidates[run_id], lane)
             for run_id, lane in choose(lanes, limit=most, room=room, turns=self._turns)
         ]
 
-    def _lanes(self, db: Connection, wish: DueWish, room: Room) -> dict[LaneKey, list[list[Found]]]:
+    def _limited_lanes(
+        self, db: Connection, wish: DueWish, room: Room, limited: Collection[str]
+    ) -> dict[LaneKey, list[list[Found]]]:
+        """Return lanes until there are enough with room: whose keys are full is known once a lane is met.
+
+        The first look passes over none of them, as runs that began already need no room to start.
+        """
+        found: dict[LaneKey, list[list[Found]]] = {}
+        full: dict[str, set[str]] = {}
+        while True:
+            met = self._lanes(db, wish, room, limited, full)
+            self.limits.read_all(db, {(flow_id, group) for _, flow_id, group, _ in met})
+            before = sum(map(len, full.values()))
+            for key, parts in met.items():
+                found.setdefault(key, parts)
+                if key[1] in limited and not room.has(key[1], key[2], starts=key[3]):
+                    full.setdefault(key[1], set()).add(key[2])
+            has_more = sum(map(len, full.values())) > before
+            some = [
+                sum(map(len, parts))
+                for key, parts in found.items()
+                if room.has(key[1], key[2], starts=key[3])
+            ]
+            if not has_more or sum(some) >= wish.limit:
+                return found
+            for flow_id in limited:
+                full.setdefault(flow_id, set()).update(self.limits.full_groups(flow_id))
+
+    def _lanes(
+        self,
+        db: Connection,
+        wish: DueWish,
+        room: Room,
+        limited: Collection[str] = (),
+        without: Mapping[str, Collection[str]] = _NONE,
+    ) -> dict[LaneKey, list[list[Found]]]:
         flows = [key for key in wish.flows if room.has(key[0])]
         names = array([text(name) for name, _ in flows])
         hashes = array([text(flow_hash) for _, flow_hash in flows])
         apart = array([text(run_id) for run_id in wish.apart_from])
         last = array([self._last(name) for name, _ in flows])
-        full = [dict.fromkeys(map(text, room.full_groups(name)), 1) for name, _ in flows]
+        full = [
+            dict.fromkeys(map(text, (*room.full_groups(name), *without.get(name, ()))), 1)
+            for name, _ in flows
+        ]
         told = msgspec.json.encode(full).decode()
         asked = (wish.now, names, hashes, apart, wish.limit + SPARE, last, told)
         kinds: dict[int, list[Row]] = {}
@@ -170,8 +276,10 @@ class PostgresDueRuns:
         for part in kinds.values():
             split: dict[LaneKey, list[Found]] = {}
             for key, run_id, since, priority, flow_id, group, *held, newest, at in part:
-                lane = (priority, read_text(flow_id), read_text(group))
                 candidate = Candidate(key, read_text(run_id), Held._make(held), newest, at)
+                flow_id = read_text(flow_id)
+                starts = flow_id in limited and candidate.held.epoch == 0
+                lane = (priority, flow_id, read_text(group), starts)
                 split.setdefault(lane, []).append((since, key, candidate))
             for lane, runs in split.items():
                 lanes.setdefault(lane, []).append(sorted(runs))
@@ -180,6 +288,11 @@ class PostgresDueRuns:
     def _last(self, flow_id: str) -> str | None:
         last = self._turns.last(flow_id)
         return None if last is None else text(last)
+
+
+def _limited(wish: DueWish) -> set[str]:
+    """Return the flows of a wish that have limits."""
+    return {flow_id for flow_id, quota in wish.quotas.items() if quota.limits}
 
 
 def _named(flows: Collection[tuple[str, str]]) -> list[str]:

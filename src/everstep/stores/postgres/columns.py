@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,10 +16,16 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SignalRow, WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.columns import span_to_int, to_int
 from everstep.stores.tables import RUNS, SIGNALS, TOMBSTONES, WAITS, Converts, FoundRun, Held, Rows
+
+if TYPE_CHECKING:
+    from everstep.stores.notice_rows import told_text
+else:
+    told_text = on_demand("everstep.stores.notice_rows:told_text")
 
 _ESCAPE = "\x1a"
 _UNSTORABLE = re.compile(f"[\0{_ESCAPE}\ud800-\udfff]")
@@ -153,6 +159,8 @@ def _listening(wait_id: str, wanted: Wanted) -> dict[str, Any]:
 def _admission(commit: Commit, admission: Admission, known_flows: Container[str]) -> dict[str, Any]:
     """Return the row that an admission makes; the server says when its lease expires."""
     row = run_values(first_row(commit, admission.created_at), commit.epoch)
+    if admission.told:
+        row["notifiers"] = told_text(admission.told)
     said = {
         "row": {name: value for name, value in row.items() if value is not None},
         "ttl": span_to_int(admission.ttl),

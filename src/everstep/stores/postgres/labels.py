@@ -53,10 +53,14 @@ class PostgresLabels:
     def labels(self, db: Connection, run_ids: Sequence[str]) -> dict[str, Labels]:
         """Return the labels of runs that have any."""
         tags: dict[str, list[Tag]] = {}
+        undoing: dict[str, str] = {}
         found: dict[str, list[Attribute]] = {}
         asked = ([text(run_id) for run_id in run_ids],)
         for run_id, name, kind, value, number in rows(db, self._sql["labels"], asked):
             run = read_text(run_id)
+            if name is None:
+                undoing[run] = read_text(value)
+                continue
             if kind is None:
                 tags.setdefault(run, []).append(Tag(name, read_text(value)))
                 continue
@@ -66,8 +70,8 @@ class PostgresLabels:
                 raise StateCorrupted(f"an attribute of run {run!r} was altered: {error}.") from error
             found.setdefault(run, []).append(one)
         return {
-            run: Labels(tuple(tags.get(run, ())), tuple(found.get(run, ())))
-            for run in tags.keys() | found.keys()
+            run: Labels(tuple(tags.get(run, ())), tuple(found.get(run, ())), undoing.get(run, ""))
+            for run in tags.keys() | found.keys() | undoing.keys()
         }
 
     def search(self, db: Connection, wanted: RunFilter, by: Search) -> SearchPage:

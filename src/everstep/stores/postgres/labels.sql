@@ -16,6 +16,8 @@ WITH asked AS MATERIALIZED (SELECT run_key, run_id FROM {schema}.runs WHERE run_
 SELECT run_id, name, NULL, value, NULL FROM asked JOIN {schema}.tags USING (run_key)
 UNION ALL
 SELECT run_id, name, kind, text_value, number_value FROM asked JOIN {schema}.attributes USING (run_key)
+UNION ALL
+SELECT run_id, NULL, NULL, undoing, NULL FROM asked JOIN {schema}.runs USING (run_key, run_id) WHERE undoing IS NOT NULL
 ORDER BY 1, 2;
 
 -- name: look_up

@@ -29,8 +29,7 @@ from everstep.ports.system import Clock, time_for_store
 from everstep.stores.columns import span_to_int, to_int
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import array, read_text, text
-from everstep.stores.postgres.connections import Connection, connect, rows
-from everstep.stores.postgres.failures import explain
+from everstep.stores.postgres.connections import Connection, connect, explain, rows
 from everstep.stores.postgres.watch import channel_of
 
 UNTOLD = 0.03

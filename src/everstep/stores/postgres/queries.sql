@@ -12,6 +12,15 @@ SELECT {schema}.put_9($1, $2, $3, $4);
 -- name: restore_labels
 SELECT {schema}.label_9($1, $2, $3);
 
+-- name: restore_undoing
+UPDATE {schema}.runs SET undoing = $2 WHERE run_key = $1;
+
+-- name: set_undoing
+-- In the transaction of the put that says so, which locked the run. A put that is repeated says nothing new.
+UPDATE {schema}.runs SET undoing = $2, signal = NULL, signal_note = NULL
+WHERE run_id = $1
+  AND NOT EXISTS (SELECT FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key AND sequence > $3);
+
 -- name: send
 SELECT {schema}.send_9($1, $2, $3, $4, $5, $6, $7);
 
@@ -436,6 +445,24 @@ WHERE expires_at > {now} AND flow_id = ANY ($2::text[]) GROUP BY flow_id, run_gr
 -- Who claims runs of a flow with a quota does so alone.
 SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name;
 
+-- name: limit_now
+SELECT coalesce($1::bigint, {schema}.now_1());
+
+-- name: limit_states
+SELECT limit_key, state FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);
+
+-- name: limit_states_from
+SELECT limit_key, state FROM {schema}.limit_states
+WHERE limit_key >= $1 AND limit_key < $1 || U&'\+10FFFF' ORDER BY limit_key LIMIT $2;
+
+-- name: keep_limit_states
+INSERT INTO {schema}.limit_states (limit_key, state)
+SELECT limit_key, state FROM unnest($1::text[], $2::bytea[]) AS new (limit_key, state) WHERE state IS NOT NULL
+ON CONFLICT (limit_key) DO UPDATE SET state = excluded.state;
+
+-- name: drop_limit_states
+DELETE FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);
+
 -- name: leased
 SELECT {run} FROM {schema}.runs WHERE expires_at > {now} AND ($2::text[] IS NULL OR owner = ANY ($2));
 
@@ -445,6 +472,10 @@ WITH done AS (
     WHERE run_id = $1 AND status NOT IN ('completed', 'cancelled') RETURNING run_key
 )
 SELECT run_key, nextval('{schema}.changes') FROM done;
+
+-- name: has_record
+SELECT 1 FROM {schema}.runs JOIN {schema}.checkpoints USING (run_key)
+WHERE run_id = $1 AND sequence = $2 AND checkpoint_id = $3;
 
 -- name: set_aside
 WITH done AS (

@@ -59,6 +59,8 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
             given = (tag_values(run.labels.tags), attribute_values(run.labels.attributes))
             told = [msgspec.json.encode(one).decode() for one in given]
             db.execute(sql["restore_labels"], (inserted[0][0], *told))
+            if run.labels.undoing:
+                db.execute(sql["restore_undoing"], (inserted[0][0], text(run.labels.undoing)))
         db.execute(sql["note_change"], (channel,))
         return Restored.RESTORED
 

@@ -22,8 +22,7 @@ import psycopg
 
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.stores.postgres.address import PostgresAddress
-from everstep.stores.postgres.connections import Connection, rows
-from everstep.stores.postgres.failures import explain
+from everstep.stores.postgres.connections import Connection, explain, rows
 from everstep.stores.tables import RUN_COLUMNS, TOMBSTONES, WAITS
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -77,13 +77,17 @@ from everstep.stores.postgres.watch import PostgresWatch, channel_of
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.labels import Search, SearchPage
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.postgres.audit import add_audit, add_first, list_audit, was_told
     from everstep.stores.postgres.labels import PostgresLabels
     from everstep.stores.postgres.live import PostgresRing
+    from everstep.stores.postgres.notices import PostgresNotices
     from everstep.stores.postgres.pausing import PostgresPauses
 else:
     add_audit = on_demand("everstep.stores.postgres.audit:add_audit")
@@ -92,11 +96,14 @@ else:
     list_audit = on_demand("everstep.stores.postgres.audit:list_audit")
     PostgresLabels = on_demand("everstep.stores.postgres.labels:PostgresLabels")
     PostgresRing = on_demand("everstep.stores.postgres.live:PostgresRing")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
+    PostgresNotices = on_demand("everstep.stores.postgres.notices:PostgresNotices")
     PostgresPauses = on_demand("everstep.stores.postgres.pausing:PostgresPauses")
 
 T = TypeVar("T")
 Hashes = list[str]
 Names = list[str]
+Notices = list[NoticeRow]
 Runs = list[RunRow]
 Signals = list[SignalRow]
 Workers = list[WorkerRow]
@@ -132,7 +139,10 @@ class PostgresStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        has_notices=True,
+        undoes=True,
         searches=True,
+        limits=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -262,31 +272,41 @@ class PostgresStore:
         with db.transaction():
             if was_told(db, self._sql, row):
                 commit = msgspec.structs.replace(commit, epoch=_NO_ONES)
+            is_new = commit.tells != () and self._is_new(db, commit)
             said, bodies = group([commit], self._known_flows)
             channel = self._channel if _makes_due(commit) else None
             [[[verdict]]] = rows(db, self._sql["put_more"], (said.decode(), bodies, self._now(), channel))
-            self._keep_had(db, commit, _VERDICTS[verdict.encode()])
+            self._keep_more(db, commit, _VERDICTS[verdict.encode()])
+            if is_new and verdict == Verdict.ACCEPTED:
+                self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return _VERDICTS[verdict.encode()]
 
     def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
         said, bodies = group(commits, self._known_flows)
         channel = self._channel.encode() if any(map(_makes_due, commits)) else None
         values = (said, bodies, number(self._now()), channel)
-        call, has_had = self._put_group, False
+        call, is_apart = self._put_group, False
         for commit in commits:
             if (
                 commit.taken
                 or commit.pairs
                 or commit.audit is not None
                 or commit.attributes
+                or commit.tells
                 or (commit.admission is not None and (commit.admission.tags or commit.admission.had))
             ):
                 call = self._put_more
-                has_had = has_had or bool(commit.admission is not None and commit.admission.had)
+                is_apart = is_apart or bool(
+                    commit.tells or (commit.admission is not None and commit.admission.had)
+                )
                 if commit.audit is not None and commit.audit.once:
                     return self._put_apart(commits)
-        if has_had:
-            found = self._connections.use(partial(self._put_had, commits=commits, call=call, values=values))
+            if commit.undoing is not None:
+                is_apart = True
+        if is_apart:
+            found = self._connections.use(
+                partial(self._put_and_keep, commits=commits, call=call, values=values)
+            )
         else:
             found = self._connections.use(lambda db: call(db, values))
         verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
@@ -295,20 +315,34 @@ class PostgresStore:
                 self._known_flows.add(commit.admission.flow_hash)
         return verdicts
 
-    def _put_had(
+    def _put_and_keep(
         self, db: Connection, commits: Sequence[Commit], call: PreparedCall, values: Sequence[Any]
     ) -> bytes:
-        """Put commits of which some admit forks, with the events that these had."""
+        """Put commits of which some bring what no function of the schema takes."""
         with db.transaction():
+            new = [commit.tells != () and self._is_new(db, commit) for commit in commits]
             found = call(db, values)
-            for commit, verdict in zip(commits, found[1:-1].split(b","), strict=True):
-                self._keep_had(db, commit, _VERDICTS[verdict])
+            for commit, is_new, verdict in zip(commits, new, found[1:-1].split(b","), strict=True):
+                self._keep_more(db, commit, _VERDICTS[verdict])
+                if is_new and _VERDICTS[verdict] is Verdict.ACCEPTED:
+                    self._notices.tell(db, commit.run_id, commit.tells, self._now())
             return found
 
-    def _keep_had(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
-        if commit.admission is not None and verdict is Verdict.ACCEPTED:
+    def _is_new(self, db: Connection, commit: Commit) -> bool:
+        """True unless the record is there: its put was accepted, and the reply was lost."""
+        given = (text(commit.run_id), commit.sequence, commit.checkpoint_id)
+        return not rows(db, self._sql["has_record"], given)
+
+    def _keep_more(self, db: Connection, commit: Commit, verdict: Verdict) -> None:
+        """Keep the events that a fork had, and what a run says of undoing."""
+        if verdict is not Verdict.ACCEPTED:
+            return
+        if commit.admission is not None:
             for had in commit.admission.had:
                 db.execute(self._sql["admit_had"], (text(commit.run_id), *map(text, had)))
+        if commit.undoing is not None:
+            said = (text(commit.run_id), text(commit.undoing), commit.sequence)
+            db.execute(self._sql["set_undoing"], said)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._records.get((text(run_id), first, LAST if last is None else last))
@@ -438,6 +472,27 @@ class PostgresStore:
         # A second claim would get others; what the first one got is found again by its owners.
         return await self._aside(lambda db: self._due.claim(db, wish), repeats=False)
 
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        how = (owner, ttl, process, void_epoch)
+        return await self._aside(
+            lambda db: self._due.claim_within(db, run_id, how, limits, self._now()), repeats=False
+        )
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._aside(lambda db: self._due.limits.change(db, key, change, self._now()))
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._aside(lambda db: self._due.limits.states(db, prefix, limit))
+
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._threads.run(partial(self.renew_blocking, held, ttl))
 
@@ -472,8 +527,38 @@ class PostgresStore:
         wanted = None if owners is None else [text(owner) for owner in owners]
         return [run_row(row) for row in await self._rows("leased", self._now(), wanted)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        given = (text(run_id), epoch, text(reason))
+        if not occasion:
+            return bool(await self._rows("set_aside", *given))
+        now = self._now()
+
+        def aside(db: Connection) -> bool:
+            with db.transaction():
+                is_marked = bool(rows(db, self._sql["set_aside"], given))
+                if is_marked:
+                    self._notices.tell(db, run_id, (NoticeRow(occasion=occasion),), now)
+                return is_marked
+
+        return await self._aside(aside)
+
+    @cached_property
+    def _notices(self) -> PostgresNotices:
+        return PostgresNotices(self._at)
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        return await self._aside(lambda db: self._notices.listed(db, wanted))
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        now = self._now()
+        return await self._aside(lambda db: self._notices.take(db, notifiers, hold, limit, run_id, now))
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        return await self._acted(audit, lambda db: self._notices.change(db, row, to))
 
     @cached_property
     def _pauses(self) -> PostgresPauses:
@@ -699,7 +784,10 @@ class PostgresStore:
         return to_time((await self._rows("now"))[0][0])
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
-        return to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
+        due = to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
+        if after is not None and self._due.has_full_keys:
+            due = min(filter(None, (due, next_open(self._due.limits.full, after))), default=None)
+        return due
 
     def changes(self) -> int:
         return self._watch.count()

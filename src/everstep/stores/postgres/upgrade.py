@@ -13,8 +13,7 @@ import psycopg
 from everstep.errors import StoreMissing
 from everstep.ports.upgrades import StoreUpgrade, UpgradeStep
 from everstep.stores.postgres.address import PostgresAddress
-from everstep.stores.postgres.connections import Connection, connect, rows
-from everstep.stores.postgres.failures import explain
+from everstep.stores.postgres.connections import Connection, connect, explain, rows
 from everstep.stores.postgres.schema import (
     SMALL,
     finish,

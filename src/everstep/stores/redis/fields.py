@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from everstep.engine.commits import closes_waits, ends_stop_request, first_row, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import Attribute, LabelKind, Labels, Tag
+from everstep.model.commits import Attribute, LabelKind, Labels, NoticeRow, Tag
 from everstep.model.leases import Lease, Process, Quota
 from everstep.model.removal import Tombstone
 from everstep.model.shapes import understood
 from everstep.model.waits import SignalRow, WaitChange, WaitRow
+from everstep.on_demand import on_demand
 from everstep.ports.events import Wanted
 from everstep.ports.store import Admission, Commit, RunRow, StoredRecord
 from everstep.stores.columns import read_audit
 from everstep.stores.tables import Converts, Rows, RowTable
+
+if TYPE_CHECKING:
+    from everstep.stores.notice_rows import told_text
+else:
+    told_text = on_demand("everstep.stores.notice_rows:told_text")
 
 Hash = dict[bytes, bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,7 +90,8 @@ def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
     """Return what the script for a mere step is told; none if the commit is more than that."""
     has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
     has_more = has_more or commit.keyframe or bool(commit.waits or commit.closed or commit.taken)
-    has_more = has_more or commit.audit is not None or bool(commit.attributes)
+    has_more = has_more or commit.audit is not None or bool(commit.attributes or commit.tells)
+    has_more = has_more or commit.undoing is not None
     if has_more or commit.base is None:
         return None
     return (
@@ -119,12 +126,15 @@ def audit_row(number: bytes, said: bytes) -> AuditRow:
 def _brings(commit: Commit) -> bytes:
     """Return what a commit changes besides adding a record; nothing for most."""
     more: dict[str, Any] = {}
+    if commit.undoing is not None:
+        more["undoing"] = commit.undoing
+    if ends_stop_request(commit):
+        more["ends_stop_request"] = True
     if commit.admission is not None:
         more["admission"] = _admission(commit, commit.admission)
     if commit.status is not None:
         more["status"] = commit.status.value
         more["gives_back"] = gives_back(commit.status)
-        more["ends_stop_request"] = ends_stop_request(commit.status)
         more["closes_waits"] = closes_waits(commit.status)
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
@@ -146,6 +156,8 @@ def _brings(commit: Commit) -> bytes:
         more["had"] = commit.admission.had
     if commit.attributes:
         more["attributes"] = attribute_fields(commit.attributes)
+    if commit.tells:
+        more["tells"] = [_tell_fields(row) for row in commit.tells]
     if commit.adopts is not None:
         to = commit.adopts
         more["adopts"] = {
@@ -154,6 +166,17 @@ def _brings(commit: Commit) -> bytes:
             "structure": as_text(to.blueprint),
         }
     return _encode(more) if more else b""
+
+
+def _tell_fields(row: NoticeRow) -> dict[str, Any]:
+    """Return a notice that a commit brings as the script takes it; one without a notifier is for all."""
+    times = {name: at for name, at in (("at", row.at), ("due", row.due_at)) if at is not None}
+    told: dict[str, Any] = {name: str(micros(at)) for name, at in times.items()} | {"occasion": row.occasion}
+    if row.notifier:
+        told["notifier"] = row.notifier
+    if row.wait_id is not None:
+        told["more"] = ["wait_id", row.wait_id, "every", str(row.every)]
+    return told
 
 
 def tag_fields(tags: Iterable[Tag]) -> list[str]:
@@ -170,15 +193,18 @@ def attribute_fields(attributes: Iterable[Attribute]) -> list[str]:
     return found
 
 
-def labels(run_id: str, tags: Sequence[bytes], attributes: Sequence[bytes]) -> Labels:
+def labels(
+    run_id: str, tags: Sequence[bytes], attributes: Sequence[bytes], undoing: bytes | None = None
+) -> Labels:
     """Read the labels of a run."""
     try:
         pairs = {name.decode(): value.decode() for name, value in _pairs(tags)}
         kept = {name.decode(): value.decode() for name, value in _pairs(attributes)}
         found = [_attribute(name, kept[name]) for name in sorted(kept)]
+        said = "" if undoing is None else undoing.decode()
     except ValueError as error:
         raise StateCorrupted(f"a label of run {run_id!r} was altered: {error}.") from error
-    return Labels(tuple(Tag(name, pairs[name]) for name in sorted(pairs)), tuple(found))
+    return Labels(tuple(Tag(name, pairs[name]) for name in sorted(pairs)), tuple(found), said)
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -218,13 +244,14 @@ def _admission(commit: Commit, a: Admission) -> dict[str, Any]:
         "owner": a.owner,
         "ttl": span(a.ttl),
         "process": as_text(process_text(a.process)) if a.process is not None else None,
+        "told": told_text(a.told) if a.told else None,
     }
     return {name: value for name, value in told.items() if value is not None}
 
 
 def run_fields(row: RunRow) -> list[Any]:
     """Return what is kept of a run that is new here, apart from its lease."""
-    return _flat(_RUNS.kept(row))
+    return flat(_RUNS.kept(row))
 
 
 def run_row(run_id: str, row: Hash) -> RunRow:
@@ -267,10 +294,10 @@ def quota_text(quotas: Mapping[str, Quota]) -> bytes:
 
 def wait_fields(wait: WaitRow) -> list[Any]:
     """Return what is kept of a wait besides its run, its id first."""
-    return _flat(_WAITS.kept(wait))
+    return flat(_WAITS.kept(wait))
 
 
-def _flat(fields: Mapping[str, Any]) -> list[Any]:
+def flat(fields: Mapping[str, Any]) -> list[Any]:
     """Return names and values in turn as a script takes them; what is none is left out."""
     return [part for name, value in fields.items() if value is not None for part in (name, value)]
 
@@ -281,7 +308,7 @@ def wait_changes(change: WaitChange) -> list[str | bytes]:
     for column in _WAIT_TABLE.columns:
         value = getattr(change, column.field, msgspec.UNSET)
         if value is not msgspec.UNSET:
-            kept = value if isinstance(value, bytes | None) else _KEEP.get(column.kind, str)(value)
+            kept = value if isinstance(value, bytes | None) else KEEP.get(column.kind, str)(value)
             told += (column.name, marked(kept))
     return told
 
@@ -314,7 +341,7 @@ def signal_row(row: Hash) -> SignalRow:
 
 def signal_fields(signal: SignalRow) -> list[Any]:
     """Return what is kept of a signal."""
-    return _flat(_SIGNALS.kept(signal))
+    return flat(_SIGNALS.kept(signal))
 
 
 def tombstone(run_id: str, row: Hash) -> Tombstone:
@@ -388,9 +415,9 @@ _RUN_NAMES, _WAIT_NAMES, _TOMBSTONE_NAMES, _SIGNAL_NAMES = (
     [name.encode() for name in table.names]
     for table in (_RUN_TABLE, _WAIT_TABLE, _TOMBSTONE_TABLE, _SIGNAL_TABLE)
 )
-_KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
-_READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
-_RUNS = Rows(_RUN_TABLE, keep={**_KEEP, int: _number_above_zero}, read=_READ)
-_WAITS = Rows(_WAIT_TABLE, keep=_KEEP, read=_READ)
-_SIGNALS = Rows(_SIGNAL_TABLE, keep=_KEEP, read=_READ)
-_TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=_KEEP, read=_READ)
+KEEP: Converts = {int: _number_text, bool: _number_text, bytes: as_text, datetime: _moment_text}
+READ: Converts = {str: bytes.decode, int: int, bool: _is_one, datetime: moment}
+_RUNS = Rows(_RUN_TABLE, keep={**KEEP, int: _number_above_zero}, read=READ)
+_WAITS = Rows(_WAIT_TABLE, keep=KEEP, read=READ)
+_SIGNALS = Rows(_SIGNAL_TABLE, keep=KEEP, read=READ)
+_TOMBSTONES = Rows(_TOMBSTONE_TABLE, keep=KEEP, read=READ)

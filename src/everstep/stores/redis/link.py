@@ -22,19 +22,25 @@ _TELLING = (
     *("send", "tag", "keep_event", "settle_event", "note_audit"),
 )
 _PARTS = {
-    **{name: ["auditing", "opening"] for name in ("put", "restore")},
+    "put": ["auditing", "opening", "telling"],
+    "restore": ["auditing", "opening"],
+    "change_notice": ["auditing", "placing", "telling"],
     **{name: ["auditing"] for name in (*_TELLING, "pause_lane")},
-    **{name: ["marks"] for name in ("claim", "held", "list", "set_aside")},
+    **{name: ["marks"] for name in ("claim", "held", "list")},
+    "set_aside": ["marks", "telling"],
     **{name: ["auditing", "marks"] for name in ("mark", "request_stop")},
+    "claim_within": ["marks", "within"],
 }
 """What a script begins with besides the prelude."""
+_BODIES = {"claim_within": "claim"}
+"""Scripts that go on as another does."""
 
 
 class Script:
     """One of our scripts, known to a server by the hash of its text."""
 
     def __init__(self, name: str) -> None:
-        body = (_LUA / f"{name}.lua").read_text()
+        body = (_LUA / f"{_BODIES.get(name, name)}.lua").read_text()
         # Each call makes the functions of the prelude anew; what every step calls does without.
         parts = [] if name == "step" else ["prelude", *_PARTS.get(name, ())]
         self.text = "".join((_LUA / f"{part}.lua").read_text() for part in parts) + body

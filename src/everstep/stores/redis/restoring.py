@@ -74,6 +74,8 @@ def _arguments(run: WholeRun) -> list[Argument]:
         brings["tags"] = tag_fields(run.labels.tags)
     if run.labels.attributes:
         brings["attributes"] = attribute_fields(run.labels.attributes)
+    if run.labels.undoing:
+        brings["undoing"] = run.labels.undoing
     if run.row.forked_at is not None:
         brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
     head, first = run.head, run.records[0].sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -85,19 +85,30 @@ from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Gathered, Threads
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
+    from everstep.stores.redis.limits import RedisLimits, Wish
     from everstep.stores.redis.live import RedisRing
+    from everstep.stores.redis.notices import notice_arguments, notice_row
     from everstep.stores.redis.pausing import lane_bytes, read_held
 else:
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
+    RedisLimits = on_demand("everstep.stores.redis.limits:RedisLimits")
+    Wish = on_demand("everstep.stores.redis.limits:Wish")
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
+    notice_arguments = on_demand("everstep.stores.redis.notices:notice_arguments")
+    notice_row = on_demand("everstep.stores.redis.notices:notice_row")
     lane_bytes = on_demand("everstep.stores.redis.pausing:lane_bytes")
     read_held = on_demand("everstep.stores.redis.pausing:read_held")
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
 Hashes = list[str]
+Notices = list[NoticeRow]
 Runs = list[RunRow]
 Signals = list[SignalRow]
 Waits = list[WaitRow]
@@ -137,6 +148,9 @@ class RedisStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        limits=True,
+        has_notices=True,
+        undoes=True,
     )
     looks_every = 0.5
     tells_pauses = True
@@ -287,6 +301,8 @@ class RedisStore:
         quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
         quotas = quotas or {}
+        if limit > 0 and flows and any(quota.limits for quota in quotas.values()):
+            return await self._claim_limited(flows, new_owner, ttl, process, limit, apart_from, quotas)
         named = [part for flow in flows for part in flow]
         asked: list[Argument] = [limit, len(flows), *named, quota_text(quotas), *apart_from]
         for _ in range(TRIES if limit > 0 and flows else 0):
@@ -312,6 +328,57 @@ class RedisStore:
                 return claimed
         return []
 
+    @cached_property
+    def _limits(self) -> RedisLimits:
+        return RedisLimits(self._aside)
+
+    async def _claim_limited(
+        self,
+        flows: Collection[tuple[str, str]],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str],
+        quotas: Mapping[str, Quota],
+    ) -> Claims:
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
+            lease = decide(row, fields, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
+            return lease, lease_arguments(fields, lease)
+
+        def is_fit(fields: Hash, now: int) -> bool:
+            return bool(fields) and is_free(fields, moment(now)) and is_known(fields, flows)
+
+        wish = Wish(flows, limit, apart_from, quotas)
+        claimed = await self._limits.claim_due(wish, self._turns, judge, is_fit)
+        for _, _, lane in claimed:
+            self._turns.note(lane)
+        return [(row, lease) for row, lease, _ in claimed]
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        def judge(row: RunRow, fields: Hash, now: int) -> tuple[Lease, tuple[Argument, ...]]:
+            lease = decide(
+                row, fields, owner=owner, now=moment(now), ttl=ttl, process=process, void_epoch=void_epoch
+            )
+            return lease, lease_arguments(fields, lease)
+
+        return await self._limits.lease_within(run_id, limits, judge)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        return await self._limits.change(key, change)
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        return await self._limits.states(prefix, limit)
+
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._on_thread(partial(self.renew_blocking, held, ttl))
 
@@ -333,8 +400,28 @@ class RedisStore:
         rows = [run_row(name.decode(), hash_of(flat)) for name, flat in await self._aside("leased")]
         return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        return bool(await self._aside("set_aside", run_id, epoch, reason))
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        return bool(await self._aside("set_aside", run_id, epoch, reason, occasion))
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        index, most = "" if wanted.state is None else f":{wanted.state}", wanted.limit
+        if wanted.run_id is not None:
+            index, most = f":run:{wanted.run_id}", -1
+        before = "" if wanted.before is None else wanted.before
+        found = map(notice_row, await self._aside("notices", index, before, most))
+        return [row for row in found if wanted.matches(row)][: wanted.limit]
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        found = await self._aside("take_notices", span(hold), limit, run_id or "", *notifiers)
+        return [notice_row(row) for row in found]
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        given: Sequence[Argument] = (*notice_arguments(row, to), *audit_told(audit))
+        return bool(await self._aside("change_notice", *given))
 
     async def mark(
         self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
@@ -457,7 +544,7 @@ class RedisStore:
     async def labels(self, run_ids: Sequence[str]) -> dict[str, Labels]:
         found = await self._aside("labels", *run_ids) if run_ids else []
         read = {run_id: labels(run_id, *kept) for run_id, kept in zip(run_ids, found, strict=True)}
-        return {run_id: one for run_id, one in read.items() if one.tags or one.attributes}
+        return {run_id: one for run_id, one in read.items() if one != NO_LABELS}
 
     async def tag(
         self,
@@ -548,7 +635,10 @@ class RedisStore:
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         found = await self._aside("next_due", "-inf" if after is None else f"({micros(after)}")
-        return moment(found) if found is not None else None
+        due = moment(found) if found is not None else None
+        if after is not None and "_limits" in vars(self) and self._limits.full:
+            due = min(filter(None, (due, next_open(self._limits.full, after))), default=None)
+        return due
 
     def changes(self) -> int:
         return self._watch.count()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
 from itertools import chain, islice, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import msgspec
 
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
-from everstep.model.leases import Quota
+from everstep.model.leases import KeyLimit, Lease, Quota
+from everstep.ports.store import RunRow
 from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
+
+if TYPE_CHECKING:
+    from everstep.engine.limits.keys import KeyRoom
+    from everstep.stores.sqlite.limits import SqliteLimits
 
 _KINDS = {
     "stopping_runs": None,
@@ -35,7 +40,8 @@ _TOP = 1 << 62
 
 Bindings = tuple[Any, ...]
 Found = Iterable[tuple[int, str]]
-LaneKey = tuple[int, str, str]
+LaneKey = tuple[int, str, str, bool]
+"""Priority, flow and group, and whether the runs were never claimed and have limits."""
 Way = tuple[str, str, int]
 """The name of a walk, a flow and a priority."""
 
@@ -47,10 +53,13 @@ class SqliteDueRuns:
     index leads from lane to lane of those that are asked for: a claim reads about as many rows as it claims.
     """
 
-    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+    def __init__(self, db: apsw.Connection, sql: dict[str, str], limits: Callable[[], SqliteLimits]) -> None:
         self._db = db
         self._sql = sql
+        self._limits = limits
         self._turns = ClaimTurns()
+        self.keys: KeyRoom | None = None
+        """What limits left room for when it was looked at last; none if no flow had any."""
         self._places: dict[Way, str] = {}
         """The groups that walks passed last, where they met too few due runs to come to an end."""
 
@@ -65,24 +74,49 @@ class SqliteDueRuns:
         looks_only: bool = False,
     ) -> list[str]:
         """Return the runs to claim, in order. A look takes no turn."""
+        self.keys = None
         if limit <= 0:
             return []
         encode = msgspec.json.encode
         named = [f"{name} {flow_hash}" for name, flow_hash in flows]
         bindings = (to_int(now), encode(named).decode(), encode(list(apart_from)).decode())
-        live = self._rows("live_leases", bindings[:1]) if quotas else []
-        room = Room(quotas, Counter((flow_id, group) for flow_id, group in live))
+        live = (
+            Counter((one, group) for one, group in self._rows("live_leases", bindings[:1])) if quotas else {}
+        )
+        limited = {flow_id for flow_id, quota in quotas.items() if quota.limits} if quotas else set[str]()
+        if limited:
+            self.keys = self._limits().room(quotas, live, now)
+        room = Room(quotas, live, self.keys)
         with ExitStack() as cursors:
             walks: list[_Walk] = []
-            lanes = self._lanes(cursors, bindings, {name for name, _ in flows}, limit, room, walks)
+            lanes = self._lanes(cursors, bindings, {name for name, _ in flows}, limit, room, walks, limited)
             chosen = list(choose(lanes, limit=limit, room=room, turns=self._turns))
         if not looks_only:
             for _, lane in chosen:
                 self._turns.note(lane)
-            served = {(lane.priority, lane.flow_id, lane.group) for _, lane in chosen}
+            served = {(lane.priority, lane.flow_id, lane.group, lane.starts) for _, lane in chosen}
             for walk in walks:
                 self._keep_place(walk, served)
         return [run_id for run_id, _ in chosen]
+
+    def keep_starts(self, claimed: Iterable[tuple[RunRow, Lease]]) -> None:
+        """Keep that runs got their first lease; in the transaction that gives it."""
+        assert self.keys is not None
+        for row, lease in claimed:
+            if lease.epoch == 1:
+                self.keys.started(row.flow_id, row.group or "")
+        self._limits().keep(self.keys.changed)
+
+    def check_room(self, run_id: str, limits: Sequence[KeyLimit], now: datetime) -> None:
+        """Raise `NoRoom` if a run that is named may not be driven now."""
+        for flow_id, group, epoch, expires_at in self._rows("run_and_group", (run_id,)):
+            live = Counter((one, other) for one, other in self._rows("live_leases", (to_int(now),)))
+            if expires_at is not None and expires_at > (to_int(now) or 0):
+                live[flow_id, group] -= 1  # its own, which is to be taken over or refused
+            quotas = {flow_id: Quota(limits=tuple(limits))}
+            self.keys = self._limits().room(quotas, live, now)
+            if not self.keys.has(flow_id, group, starts=epoch == 0):
+                raise self.keys.refusal(run_id, flow_id, group, starts=epoch == 0)
 
     def _lanes(
         self,
@@ -92,25 +126,38 @@ class SqliteDueRuns:
         limit: int,
         room: Room,
         walks: list[_Walk],
+        limited: Collection[str],
     ) -> list[Lane]:
         found: dict[LaneKey, list[Found]] = {}
         crowds: set[str] = set()
         for kind, way in _KINDS.items():
             few: dict[LaneKey, list[tuple[int, str]]] = {}
             first = self._first(kind, bindings, _LOOK + limit)
+            new = self._never_claimed(first, limited) if limited and kind == "ownerless_runs" else ()
             for run_id, since, priority, flow_id, group, is_wanted in first:
                 if not is_wanted:
                     continue
                 at = since if type(since) is int else 0  # of a row that was altered
-                few.setdefault((priority, flow_id, group), []).append((at, run_id))
+                few.setdefault((priority, flow_id, group, run_id in new), []).append((at, run_id))
             for key, runs in few.items():
                 found.setdefault(key, []).append(runs)
             if way is not None and len(first) == _LOOK + limit:
                 crowds.add(way)
         if crowds:
-            for key, more in self._crowded(cursors, bindings, crowds, flows, limit, room, walks, not found):
+            for key, more in self._crowded(
+                cursors, bindings, crowds, flows, limit, room, walks, not found, limited
+            ):
                 found.setdefault(key, []).extend(more)
-        return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
+        return [
+            Lane(*key[:3], (run_id for _, run_id in heapq.merge(*parts)), starts=key[3])
+            for key, parts in found.items()
+        ]
+
+    def _never_claimed(self, found: Iterable[tuple[Any, ...]], limited: Collection[str]) -> set[str]:
+        """Return which of these runs, of flows with limits, were never claimed."""
+        asked = [run_id for run_id, _, _, flow_id, *_ in found if flow_id in limited]
+        told = msgspec.json.encode(asked).decode()
+        return {run_id for (run_id,) in self._rows("never_claimed", (told,))} if asked else set()
 
     def _crowded(
         self,
@@ -122,6 +169,7 @@ class SqliteDueRuns:
         room: Room,
         walks: list[_Walk],
         is_first: bool,
+        limited: Collection[str],
     ) -> list[tuple[LaneKey, list[Found]]]:
         """Return the lanes with due runs that are met on the ways through crowds."""
         found: list[tuple[LaneKey, list[Found]]] = []
@@ -130,10 +178,12 @@ class SqliteDueRuns:
             walks.clear()
             for way, flow_id in product(sorted(crowds), flows):
                 for priority in self._priorities(way, flow_id):
-                    walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up)
+                    # Of a crowd with limits, all that have no owner are taken for runs that begin.
+                    starts = way == "ownerless" and flow_id in limited
+                    walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up, starts=starts)
                     walks.append(walk)
                     for group, more in self._walk(walk, cursors, bindings, room):
-                        found.append(((priority, flow_id, group), more))
+                        found.append(((priority, flow_id, group, starts), more))
                     if len(walk.met) == limit:
                         break
             if found or not any(walk.is_dry for walk in walks):
@@ -157,7 +207,7 @@ class SqliteDueRuns:
         for group in self._groups(walk.way) if room.has(flow_id) else ():
             walk.passed.append(group)
             heads: list[Found] = []
-            for query in _LANES[way] if room.has(flow_id, group) else ():
+            for query in _LANES[way] if room.has(flow_id, group, starts=walk.starts) else ():
                 cursor = self._db.cursor()
                 runs: Iterator[Any] = iter(
                     cursor.execute(self._sql[query], (*bindings, flow_id, priority, group))
@@ -191,7 +241,7 @@ class SqliteDueRuns:
         if not walk.is_dry:
             return
         _, flow_id, priority = walk.way
-        kept = [group for group in walk.met if (priority, flow_id, group) not in served]
+        kept = [group for group in walk.met if (priority, flow_id, group, walk.starts) not in served]
         end = walk.passed.index(kept[0]) if kept else len(walk.passed)
         if end:
             self._places[walk.way] = walk.passed[end - 1]
@@ -206,8 +256,9 @@ class SqliteDueRuns:
 class _Walk:
     """One way from group to group: what it passed, and where it met due runs."""
 
-    def __init__(self, way: Way, limit: int, *, gives_up: bool = True) -> None:
+    def __init__(self, way: Way, limit: int, *, gives_up: bool = True, starts: bool = False) -> None:
         self.way = way
+        self.starts = starts
         self.limit = limit
         self._gives_up = gives_up
         self.passed: list[str] = []

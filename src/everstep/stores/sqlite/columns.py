@@ -122,8 +122,8 @@ def _bytes(value: Any) -> bytes:
     return memoryview(value).tobytes()
 
 
-_READ: Converts = {str: _text, int: _number, bool: _flag, bytes: _bytes}
-_RUNS = Rows(RUNS, keep={}, read=_READ)
-_WAITS = Rows(WAITS, keep={}, read=_READ)
-_SIGNALS = Rows(SIGNALS, keep={}, read=_READ)
-_TOMBSTONES = Rows(TOMBSTONES, keep={}, read=_READ)
+READ: Converts = {str: _text, int: _number, bool: _flag, bytes: _bytes}
+_RUNS = Rows(RUNS, keep={}, read=READ)
+_WAITS = Rows(WAITS, keep={}, read=READ)
+_SIGNALS = Rows(SIGNALS, keep={}, read=READ)
+_TOMBSTONES = Rows(TOMBSTONES, keep={}, read=READ)

@@ -47,6 +47,11 @@ class SqliteLabels:
             kept = (key, one.name, one.kind.value, one.text, one.number)
             self._db.execute(self._sql["set_attribute"], kept)
 
+    def set_undoing(self, key: int, said: str) -> None:
+        """Keep what a run says of undoing; the caller has begun a transaction."""
+        self._side.need()
+        self._db.execute(self._sql["set_undoing"], (key, said))
+
     def tag(self, key: int, add: Sequence[Tag], remove: Collection[str], most: int) -> Tagging:
         """Change the tags of a run; in a transaction of its own."""
         if not self._side.are_there() and not add:
@@ -67,8 +72,12 @@ class SqliteLabels:
             return {}
         asked = (msgspec.json.encode(list(run_ids)).decode(),)
         tags: dict[str, list[Tag]] = {}
+        undoing: dict[str, str] = {}
         for run_id, name, value in rows(self._db, self._sql["tags"], asked):
-            tags.setdefault(run_id, []).append(Tag(name, value))
+            if name is None:
+                undoing[run_id] = value
+            else:
+                tags.setdefault(run_id, []).append(Tag(name, value))
         found: dict[str, list[Attribute]] = {}
         for run_id, name, kind, text, number in rows(self._db, self._sql["attributes"], asked):
             try:
@@ -76,8 +85,8 @@ class SqliteLabels:
             except ValueError as error:
                 raise StateCorrupted(f"an attribute of run {run_id!r} was altered: {error}.") from error
         return {
-            run_id: Labels(tuple(tags.get(run_id, ())), tuple(found.get(run_id, ())))
-            for run_id in tags.keys() | found.keys()
+            run_id: Labels(tuple(tags.get(run_id, ())), tuple(found.get(run_id, ())), undoing.get(run_id, ""))
+            for run_id in tags.keys() | found.keys() | undoing.keys()
         }
 
     def search(self, wanted: RunFilter, by: Search) -> SearchPage:

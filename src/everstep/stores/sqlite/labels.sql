@@ -12,8 +12,16 @@ DELETE FROM tags WHERE run_key = ?1 AND name = ?2;
 SELECT name, value FROM tags WHERE run_key = ?1 ORDER BY name;
 
 -- name: tags
+-- What a run says of undoing has no name.
 SELECT run_id, name, tags.value FROM json_each(?1) AS asked CROSS JOIN runs ON run_id = asked.value
-CROSS JOIN tags USING (run_key) ORDER BY run_key, name;
+CROSS JOIN tags USING (run_key)
+UNION ALL
+SELECT run_id, NULL, undoing FROM json_each(?1) AS asked CROSS JOIN runs ON run_id = asked.value
+WHERE undoing IS NOT NULL
+ORDER BY 1, 2;
+
+-- name: set_undoing
+UPDATE runs SET undoing = ?2 WHERE run_key = ?1;
 
 -- name: attributes
 SELECT run_id, name, kind, text_value, number_value FROM json_each(?1) AS asked CROSS JOIN runs ON run_id = asked.value

@@ -20,6 +20,9 @@ SET status = ?2, ended_at = ?3, owner = iif(?4, NULL, owner), expires_at = iif(?
     process = iif(?4, NULL, process), signal = iif(?5, NULL, signal)
 WHERE run_key = ?1;
 
+-- name: end_stop_request
+UPDATE runs SET signal = NULL WHERE run_key = ?1;
+
 -- name: insert_run
 -- Admitted or restored. No key is given twice.
 INSERT INTO runs (run_key, {run_columns})
@@ -424,6 +427,24 @@ SELECT run_id, created_at, priority, flow_id, run_group,
        AND run_id NOT IN (SELECT value FROM json_each(?3))
 FROM runs INDEXED BY runs_by_lease
 WHERE status = 'running' AND expires_at IS NULL ORDER BY run_key LIMIT ?4;
+
+-- name: never_claimed
+SELECT run_id FROM runs WHERE run_id IN (SELECT value FROM json_each(?1)) AND epoch = 0;
+
+-- name: run_and_group
+SELECT flow_id, run_group, epoch, expires_at FROM runs WHERE run_id = ?1;
+
+-- name: limit_state
+SELECT state FROM limit_states WHERE limit_key = ?1;
+
+-- name: limit_states
+SELECT limit_key, state FROM limit_states WHERE limit_key >= ?1 AND limit_key < ?2 ORDER BY limit_key LIMIT ?3;
+
+-- name: keep_limit_state
+INSERT OR REPLACE INTO limit_states (limit_key, state) VALUES (?1, ?2);
+
+-- name: drop_limit_state
+DELETE FROM limit_states WHERE limit_key = ?1;
 
 -- name: ownerless_priority
 -- The next seven go from lane to lane, where there are more such runs than can be looked at.

@@ -8,7 +8,7 @@ INSERT INTO side_schema VALUES (1);
 ALTER TABLE runs ADD COLUMN paused_at INTEGER;
 -- That what it did is being undone, and in the end what came of it.
 ALTER TABLE runs ADD COLUMN undoing TEXT;
--- Who hears of its end: names of notifiers, as JSON.
+-- Who is told of it: names of notifiers by occasion, as JSON.
 ALTER TABLE runs ADD COLUMN notifiers TEXT;
 
 CREATE INDEX waits_by_topic ON waits (topic) WHERE topic IS NOT NULL AND status = 'open';
@@ -121,46 +121,50 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
 
--- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
-CREATE TABLE limit_keys (
-    limit_key TEXT    NOT NULL,
-    run_key   INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, run_key)
-) WITHOUT ROWID;
-CREATE INDEX limit_keys_by_run ON limit_keys (run_key);
-CREATE TABLE rate_log (
-    limit_key TEXT    NOT NULL,
-    place     INTEGER NOT NULL,
-    at        INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, place)
-) WITHOUT ROWID;
-CREATE TABLE permits (
-    limit_key  TEXT    NOT NULL,
-    holder     TEXT    NOT NULL,
-    expires_at INTEGER NOT NULL,
-    PRIMARY KEY (limit_key, holder)
+-- What is kept of one key of a limit: when runs or calls began that count, and which calls hold a place. A run's keys are
+-- its group.
+CREATE TABLE limit_states (
+    limit_key TEXT PRIMARY KEY,
+    state     BLOB NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE singletons (
-    singleton_key TEXT    NOT NULL,
-    run_key       INTEGER NOT NULL,
-    PRIMARY KEY (singleton_key, run_key)
-) WITHOUT ROWID;
-CREATE INDEX singletons_by_run ON singletons (run_key);
-
--- What notifiers are to tell of: the put that changes a status writes it.
+-- What notifiers are to tell of: the put that changes a status writes it. No number is given twice.
 CREATE TABLE notices (
-    number   INTEGER PRIMARY KEY,
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
     run_key  INTEGER NOT NULL,
     notifier TEXT    NOT NULL,
-    status   TEXT    NOT NULL,
-    at       INTEGER NOT NULL,
+    occasion TEXT    NOT NULL,
+    at       INTEGER,
+    sequence INTEGER NOT NULL DEFAULT 0,
+    -- When it is tried next. Nothing there: it was sent, or is tried no more.
+    due_at   INTEGER,
     tries    INTEGER NOT NULL DEFAULT 0,
-    due_at   INTEGER NOT NULL,
-    sent_at  INTEGER
+    sent_at  INTEGER,
+    -- The wait that it tells of again, and the microseconds until it does so once more.
+    wait_id  TEXT,
+    every    INTEGER NOT NULL DEFAULT 0,
+    round    INTEGER NOT NULL DEFAULT 0,
+    error    TEXT    NOT NULL DEFAULT ''
 );
-CREATE INDEX notices_by_run ON notices (run_key);
-CREATE INDEX notices_unsent ON notices (due_at) WHERE sent_at IS NULL;
+CREATE INDEX notices_by_run ON notices (run_key, number);
+CREATE INDEX notices_due ON notices (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX notices_dead ON notices (number) WHERE due_at IS NULL AND sent_at IS NULL;
+-- Whichever client changes the status of a run. Who is told of which is in its row: decided when it was admitted.
+CREATE TRIGGER tell_status AFTER UPDATE OF status ON runs
+WHEN new.notifiers IS NOT NULL AND new.status <> old.status AND new.status <> 'running' BEGIN
+    INSERT INTO notices (run_key, notifier, occasion, at, sequence, due_at)
+    SELECT new.run_key, one.value, new.status, new.ended_at,
+           (SELECT max(position) - (new.run_key << 32) FROM checkpoints
+            WHERE position BETWEEN new.run_key << 32 AND (new.run_key << 32) + 4294967295), 0
+    FROM json_each(new.notifiers, '$.' || new.status) AS one;
+    -- One that has ended is not overdue.
+    DELETE FROM notices WHERE run_key = new.run_key AND occasion = 'overdue' AND sent_at IS NULL AND new.status <> 'halted';
+END;
+-- A fork is told of as its parent is.
+CREATE TRIGGER tell_of_fork AFTER INSERT ON runs WHEN new.parent_run_id IS NOT NULL AND new.notifiers IS NULL BEGIN
+    UPDATE runs SET notifiers = (SELECT parent.notifiers FROM runs AS parent WHERE parent.run_id = new.parent_run_id)
+    WHERE run_key = new.run_key;
+END;
 
 -- Whichever client erases a run, nothing of it stays in these tables.
 CREATE TRIGGER forget_more AFTER DELETE ON runs BEGIN
@@ -169,7 +173,5 @@ CREATE TRIGGER forget_more AFTER DELETE ON runs BEGIN
     DELETE FROM taken_events WHERE run_key = old.run_key;
     DELETE FROM tags WHERE run_key = old.run_key;
     DELETE FROM attributes WHERE run_key = old.run_key;
-    DELETE FROM limit_keys WHERE run_key = old.run_key;
-    DELETE FROM singletons WHERE run_key = old.run_key;
     DELETE FROM notices WHERE run_key = old.run_key;
 END;

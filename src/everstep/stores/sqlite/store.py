@@ -25,7 +25,7 @@ from everstep.engine.commits import (
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -91,20 +91,25 @@ from everstep.stores.sqlite.waits import SqliteWaits
 from everstep.stores.tables import FoundRun
 
 if TYPE_CHECKING:
-    from everstep.model.leases import Held, LanePause
+    from everstep.engine.limits.keys import next_open
+    from everstep.model.leases import Held, KeyLimit, LanePause
     from everstep.ports.audit import AuditFilter
     from everstep.ports.events import EventRow
     from everstep.ports.health import Health
     from everstep.ports.labels import Search, SearchPage
+    from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
+    from everstep.ports.notices import NoticeFilter
     from everstep.stores.sqlite.audit import SqliteAudit
     from everstep.stores.sqlite.claims import SqliteDueRuns
     from everstep.stores.sqlite.events import SqliteEvents
     from everstep.stores.sqlite.health import look_at, write_and_remove
     from everstep.stores.sqlite.inbox import SqliteInbox
     from everstep.stores.sqlite.labels import SqliteLabels
+    from everstep.stores.sqlite.limits import SqliteLimits
     from everstep.stores.sqlite.listing import list_runs
     from everstep.stores.sqlite.live import SqliteRing
+    from everstep.stores.sqlite.notices import SqliteNotices
     from everstep.stores.sqlite.pausing import held, pause_lane, unpause_lane
     from everstep.stores.sqlite.restoring import restore
     from everstep.stores.sqlite.side_tables import SideTables
@@ -115,12 +120,15 @@ else:
     SqliteInbox = on_demand("everstep.stores.sqlite.inbox:SqliteInbox")
     SqliteLabels = on_demand("everstep.stores.sqlite.labels:SqliteLabels")
     list_runs = on_demand("everstep.stores.sqlite.listing:list_runs")
+    SqliteLimits = on_demand("everstep.stores.sqlite.limits:SqliteLimits")
+    next_open = on_demand("everstep.engine.limits.keys:next_open")
     look_at = on_demand("everstep.stores.sqlite.health:look_at")
     held = on_demand("everstep.stores.sqlite.pausing:held")
     pause_lane = on_demand("everstep.stores.sqlite.pausing:pause_lane")
     unpause_lane = on_demand("everstep.stores.sqlite.pausing:unpause_lane")
     restore = on_demand("everstep.stores.sqlite.restoring:restore")
     SqliteRing = on_demand("everstep.stores.sqlite.live:SqliteRing")
+    SqliteNotices = on_demand("everstep.stores.sqlite.notices:SqliteNotices")
     SideTables = on_demand("everstep.stores.sqlite.side_tables:SideTables")
     write_and_remove = on_demand("everstep.stores.sqlite.health:write_and_remove")
 
@@ -128,6 +136,7 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Hashes = list[str]
 Names = list[str]
+Notices = list[NoticeRow]
 Claims = list[tuple[RunRow, Lease]]
 Runs = list[RunRow]
 Workers = list[WorkerRow]
@@ -153,7 +162,10 @@ class SqliteStore:
         has_labels=True,
         pauses=True,
         has_children=True,
+        undoes=True,
         searches=True,
+        limits=True,
+        has_notices=True,
     )
     looks_every = 0.25
     tells_pauses = True
@@ -195,7 +207,11 @@ class SqliteStore:
 
     @cached_property
     def _due(self) -> SqliteDueRuns:
-        return SqliteDueRuns(self._db, self._sql)
+        return SqliteDueRuns(self._db, self._sql, lambda: self._limits)
+
+    @cached_property
+    def _limits(self) -> SqliteLimits:
+        return SqliteLimits(self._db, self._sql, self._side)
 
     @cached_property
     def _side(self) -> SideTables:
@@ -347,6 +363,11 @@ class SqliteStore:
             self._audit.add(commit.audit, self._clock.now())
         if commit.attributes:
             self._labels.set(key, (), commit.attributes)
+        if commit.tells:
+            self._notices.tell(key, commit.tells, self._clock.now())
+        if commit.undoing is not None:
+            self._labels.set_undoing(key, commit.undoing)
+            self._db.execute(self._sql["end_stop_request"], (key,))
         return _ACCEPTED
 
     def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
@@ -355,7 +376,7 @@ class SqliteStore:
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         is_over = gives_back(status)
-        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(status))
+        values = (key, str(status), to_int(commit.ended_at), is_over, ends_stop_request(commit))
         self._db.execute(self._sql["change_status"], values)
         if commit.run_id not in self._waitless:
             self._waits.follow(key, status)
@@ -411,6 +432,10 @@ class SqliteStore:
             self._known_flows.add(a.flow_hash)
         self._remember(commit.run_id, key)
         self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
+        if a.told:
+            self._notices.admit(key, a.told)
+        if commit.tells:
+            self._notices.tell(key, commit.tells, self._clock.now())
         if commit.waits or commit.closed:
             self._waits.take(key, commit)
         else:
@@ -508,6 +533,8 @@ class SqliteStore:
             self._events.restore(run.row.run_id, run.had)
         if run.labels != NO_LABELS:
             self._labels.set(key, run.labels.tags, run.labels.attributes)
+            if run.labels.undoing:
+                self._labels.set_undoing(key, run.labels.undoing)
 
     async def lease(
         self,
@@ -604,6 +631,8 @@ class SqliteStore:
                     self._db.execute(self._sql["spoil"], (run_id, error.message))
                     continue
                 self._waits.settle_due(run_id, now)
+            if self._due.keys is not None:
+                self._due.keep_starts(claimed)
             return claimed
 
         with self._lock, plainly(self.path):
@@ -612,6 +641,34 @@ class SqliteStore:
             if not self._due.choose(now, flows, apart_from, min(limit, 1), quotas or {}, looks_only=True):
                 return []
             return self._in_transaction(claim)
+
+    async def lease_within(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        limits: Sequence[KeyLimit],
+        void_epoch: int | None = None,
+    ) -> Lease:
+        def claim() -> Lease:
+            now = self._clock.now()
+            self._due.check_room(run_id, limits, now)
+            row, granted = self._claim(run_id, owner, now, ttl, process, void_epoch)
+            self._due.keep_starts([(row, granted)])
+            return granted
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(claim)
+
+    async def change_limit(self, key: str, change: LimitChange) -> Any:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._limits.change(key, change, self._clock.now()))
+
+    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+        with self._lock, plainly(self.path):
+            return self._limits.states(prefix, limit)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.renew_blocking(held, ttl)
@@ -653,10 +710,39 @@ class SqliteStore:
         found = [run_row(row) for row in self._execute("leased_runs", (to_int(self._clock.now()),))]
         return [row for row in found if owners is None or (row.lease and row.lease.owner in owners)]
 
-    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        with self._lock, plainly(self.path):
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
+        def aside() -> bool:
             self._db.execute(self._sql["set_aside"], (run_id, epoch, reason))
-            return self._db.changes() == 1
+            is_marked = self._db.changes() == 1
+            key = self._key_of(run_id) if is_marked and occasion and self._side.are_there() else None
+            if key is not None:
+                self._notices.tell(key, (NoticeRow(occasion=occasion),), self._clock.now())
+            return is_marked
+
+        with self._lock, plainly(self.path):
+            return self._in_transaction(aside) if occasion else aside()
+
+    @cached_property
+    def _notices(self) -> SqliteNotices:
+        return SqliteNotices(self._db, self._side)
+
+    async def notices(self, wanted: NoticeFilter) -> Notices:
+        with self._lock, plainly(self.path):
+            return self._notices.listed(wanted)
+
+    async def take_notices(
+        self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
+    ) -> Notices:
+        now = self._clock.now()
+        with self._lock, plainly(self.path):
+            if not self._notices.has_due(now):
+                return []
+            return self._in_transaction(partial(self._notices.take, notifiers, hold, limit, run_id, now))
+
+    async def change_notice(
+        self, row: NoticeRow, to: NoticeRow | None, *, audit: AuditRow | None = None
+    ) -> bool:
+        return self._do(audit, partial(self._notices.change, row, to))
 
     async def mark(
         self, run_id: str, *, was: str | None, mark: str | None, audit: AuditRow | None = None
@@ -936,7 +1022,10 @@ class SqliteStore:
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         with self._lock, plainly(self.path):
-            return self._waits.next_due(after)
+            due = self._waits.next_due(after)
+            if "_limits" in vars(self) and self._limits.full and after is not None:
+                due = min(filter(None, (due, next_open(self._limits.full, after))), default=None)
+            return due
 
     async def erase(
         self,

@@ -33,20 +33,21 @@ from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import (  # noqa: E402
     Holding,
+    Limits,
     Pausing,
     Quotas,
     Repairs,
     Turns,
     Workers,
 )
-from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
+from everstep.testing.conformance.forks import Forks, Recoding, Trimming  # noqa: E402
 from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts, Keeping  # noqa: E402
 from everstep.testing.conformance.inbox import Events, Inboxes  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
-from everstep.testing.conformance.labels import Attributes, Searches  # noqa: E402
+from everstep.testing.conformance.labels import Attributes, Searches, Undoes  # noqa: E402
 from everstep.testing.conformance.leases import Fencing, Leases, StopRequests  # noqa: E402
-from everstep.testing.conformance.recoding import Recoding  # noqa: E402
+from everstep.testing.conformance.notices import Notices  # noqa: E402
 from everstep.testing.conformance.records import Adoptions, Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance.restoring import RestoredStores, Restoring  # noqa: E402
 from everstep.testing.conformance.retention import (  # noqa: E402
@@ -75,6 +76,7 @@ class StoreConformance(
     Blobs,
     Forks,
     Children,
+    Undoes,
     Trimming,
     Recoding,
     Erasing,
@@ -94,12 +96,14 @@ class StoreConformance(
     Attributes,
     Searches,
     Heads,
+    Notices,
     Pausing,
     Due,
     Endings,
     Changes,
     Turns,
     Quotas,
+    Limits,
     Holding,
     Repairs,
     Workers,

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from everstep.model.commits import StartedBy, Tag
+from everstep.model.commits import StartedBy, Tag, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.waits import HadEvent, SettledBy, WaitChange, WaitRow
@@ -71,6 +71,7 @@ class Chain:
     tags: tuple[Tag, ...] = ()
     had: tuple[HadEvent, ...] = ()
     started_by: StartedBy | None = None
+    told: Told | None = None
     epoch: int = 1
     head: Commit | None = None
 
@@ -90,6 +91,7 @@ class Chain:
             tags=self.tags,
             had=self.had,
             started_by=self.started_by,
+            told=self.told,
             **self.traits.traits(),
         )
         fields: dict[str, Any] = {

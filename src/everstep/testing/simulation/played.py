@@ -24,7 +24,7 @@ from everstep.graph.author.node import Node
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of
-from everstep.model.records import RESULT, visit_path
+from everstep.model.records import RESULT, UNDOING, visit_path
 from everstep.runtime.drive.invoke import DOORS, Call
 from everstep.runtime.drive.units.calls import Asked, is_async
 from everstep.testing.simulation.faults import Fault
@@ -130,8 +130,9 @@ class _Cast:
         return twin
 
     def _node(self, node: Node, path: str) -> Node:
+        undo = None if node.undo is None else self._node(node.undo, f"{path}/{UNDOING}")
         if isinstance(node, Subflow) or node.is_built_in:
-            return node
+            return node if undo is None else node._copy(undo=undo)
         is_effect = node.acts_in_call
         if is_effect and path not in self._effects:
             self._effects.append(path)
@@ -148,7 +149,7 @@ class _Cast:
                     f"the double of {path!r} is async, and the node is not.", fix="Give it a plain function."
                 )
         play = (_play_async if node.is_async else _play)(fn, is_effect, self._of_call)
-        return node._copy(fn=wraps(node.fn)(play))
+        return node._copy(fn=wraps(node.fn)(play), undo=undo)
 
     def _of_call(self, path: str, name: str) -> Any:
         """Return what stands in for a durable call, as `search` or `agent/$search`, if anything does."""

@@ -65,7 +65,8 @@ READS = (
         "leased",
         "workers",
     ),
-    *("inbox", "had_events", "audit", "labels", "held"),
+    *("inbox", "had_events", "audit", "labels", "notices", "held"),
+    "limit_states",
     *("next_due", "counts", "run_at", "list", "tombstone", "tombstones", "removals"),
 )
 WRITES = (
@@ -80,6 +81,7 @@ WRITES = (
         "change_wait",
         "claim_due",
     ),
+    *("lease_within", "change_limit"),
     *("send", "keep_event", "settle_event", "tag", "mark", "pause_lane", "unpause_lane"),
     *(
         "set_aside",
@@ -97,6 +99,8 @@ WRITES = (
         "note",
         "note_audit",
         "forget_audit",
+        "take_notices",
+        "change_notice",
     ),
     "tidy",
 )
@@ -116,8 +120,11 @@ _CAPABILITIES = Capabilities(
     has_events=True,
     audits=True,
     has_labels=True,
+    has_notices=True,
     pauses=True,
     has_children=True,
+    limits=True,
+    undoes=True,
 )
 
 

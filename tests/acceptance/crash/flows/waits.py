@@ -8,6 +8,7 @@ from typing import Any
 from everstep import END, Context, Durability, Flow, Host, chain, ifelse, node, parallel, wait
 from everstep.client.views import WaitInfo
 from everstep.errors import AnswerTooLate
+from everstep.graph.tells import Tell
 from everstep.model.enums import Flush, Mode
 from everstep.results import RunResult
 from everstep.wait import Wait
@@ -247,6 +248,8 @@ EVERY = kinds_parts(
 )
 LATE = kinds_parts(lambda: wait.approval("ok", context="draft", timeout="1h"))
 NOTIFIED = kinds_parts(lambda: wait.approval("ok", notify="unknown"))
+REMINDED = kinds_parts(lambda: wait.approval("ok", notify="unknown", remind="1d", escalate={"2d": "unknown"}))
+TOLD = Tell("unknown", on=["halted", "completed", "failed"], overdue="30d")
 FORKED = kinds_parts(lambda: wait.approval("ok"))
 WAITING = {
     "waits": Scenario(EVERY, TEXT, "strong", program=answering()),
@@ -255,6 +258,7 @@ WAITING = {
     "race-of-waits": Scenario(race_parts, TEXT, "strong", program=answering(), max_concurrency=1),
     "worked": Scenario(APPROVAL, TEXT, "strong", program=work),
     "notified": Scenario(NOTIFIED, TEXT, program=answering()),
+    "told": Scenario(REMINDED, TEXT, program=answering(), notify=TOLD),
     "cancelled-wait": Scenario(APPROVAL, TEXT, program=cancel_while_halted),
     "answered-late": Scenario(LATE, TEXT, "strong", program=answer_late, moves_clock=True),
     "fork-of-a-wait": Scenario(FORKED, TEXT, program=fork_while_halted, runs=(RUN, CHILD)),

@@ -14,6 +14,7 @@ from everstep import (
     Durability,
     Flow,
     Host,
+    Limit,
     Node,
     Retention,
     ifelse,
@@ -169,6 +170,7 @@ def test_what_an_atomic_flow_lifts_is_kept_as_its_node_says(
     [
         ({"max_running": 2}, "flow.inner_option"),
         ({"max_per_group": 2}, "flow.inner_option"),
+        ({"limits": [Limit("x", running=1)]}, "flow.inner_option"),
         ({"auto_checkpoint": 2}, "flow.inner_option"),
         ({"retention": Retention(keep_last=3)}, "flow.inner_option"),
         ({"migrations": [migrate.rename_node("old", "pay")]}, "flow.inner_option"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apsw
 import pytest
 
-from everstep import AsyncHost, Breaker, Context, Flow, Retry, node, wait
+from everstep import AsyncHost, Breaker, Context, Flow, Limit, Retry, node, wait
 from everstep.testing import ManualClock
 from tests.golden.comparing import differences
 from tests.integration.runtime.metrics.exposition_text import Labels, Read, read
@@ -56,6 +56,7 @@ STUMBLING = Flow("stumbling", [stumble])
 CALLING = Flow("calling", [call])
 FILLING = Flow("filling", [fill])
 HANGING = Flow("hanging", [hang])
+LIMITED = Flow("limited", [hang], limits=[Limit("a", running=1)])
 WAITING = Flow("waiting", [wait.timer("pause", duration="1h"), double])
 ASKING = Flow("asking", [wait.approval("ok", notify=["mail", "pager"])])
 GUARDED = Flow(
@@ -72,6 +73,8 @@ class Stage(NamedTuple):
     host: AsyncHost
     clock: ManualClock
     folder: Path
+    ends: AsyncExitStack
+    """What is ended before the host is closed."""
 
     async def told(self) -> dict[str, Read]:
         """Return what a scrape finds a while later."""
@@ -127,6 +130,23 @@ async def take_over(stage: Stage) -> None:
 
 async def leave_due(stage: Stage) -> None:
     await stage.host.start(PLAIN, {"a": 1})
+
+
+async def leave_waiting(stage: Stage) -> None:
+    """Of three runs a worker drives one of each key: the other waits, though there are slots."""
+    for run_id, a in (("L1", 1), ("L2", 1), ("L3", 2)):
+        await stage.host.start(LIMITED, {"a": a}, run_id=run_id)
+    worker = stage.host.worker([LIMITED], concurrency=3, grace=0)
+    task = asyncio.ensure_future(worker.run())
+
+    async def end() -> None:
+        worker.stop()
+        await task
+
+    stage.ends.push_async_callback(end)
+    while worker.describe().driving < 2:
+        await asyncio.sleep(0.001)
+    assert number(await stage.told(), "everstep_limit_waiting_runs", limit="limited/a") == 1
 
 
 async def make_artifact(stage: Stage) -> None:
@@ -187,6 +207,7 @@ TABLE: list[tuple[Act, str, dict[str, str]]] = [
     (leave_due, "everstep_due_runs", {"flow": "plain"}),
     (leave_due, "everstep_oldest_due_seconds", {"flow": "plain"}),
     (leave_due, "everstep_untaken_runs", {"flow": "plain"}),
+    (leave_waiting, "everstep_limit_waiting_runs", {"limit": "limited/a"}),
     (lambda s: s.host.run(STUMBLING, {"a": 1}), "everstep_runs_ended_total", {"status": "failed"}),
     (lambda s: s.host.run(STUMBLING, {"a": 1}), "everstep_steps_ended_total", {"status": "retrying"}),
     (lambda s: s.host.run(STUMBLING, {"a": 1}), "everstep_steps_ended_total", {"status": "failed"}),
@@ -238,8 +259,9 @@ def staged(folder: Path, test: Callable[[Stage], Awaitable[None]]) -> None:
         clock = ManualClock()
         notifiers = {"mail": lambda notice: None, "pager": fail}
         url = f"sqlite:///{folder}/runs.db"
-        async with AsyncHost(url, clock=clock, metrics=True, notifiers=notifiers) as host:
-            await test(Stage(host, clock, folder))
+        made = AsyncHost(url, clock=clock, metrics=True, notifiers=notifiers)
+        async with made as host, AsyncExitStack() as ends:
+            await test(Stage(host, clock, folder, ends))
 
     asyncio.run(main())
 
@@ -307,7 +329,7 @@ def test_what_the_process_uses_is_what_its_machine_says(quick_folder: Path) -> N
 def test_names_kinds_and_labels_are_those_of_the_golden_file(quick_folder: Path) -> None:
     async def told(stage: Stage) -> None:
         acts = (run_plain, accept_and_work, fire_late, ask, use_guards, make_artifact, take_over, leave_due)
-        for act in acts:
+        for act in (*acts, leave_waiting):
             await act(stage)
         await stage.host.run(CALLING, {"a": 1})
         found = {

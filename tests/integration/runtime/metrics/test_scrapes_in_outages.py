@@ -97,7 +97,7 @@ class Asked:
         self.times += 1
         await asyncio.to_thread(self.answers.wait)
         self._clock.advance(self.takes)
-        return Seen(counts=_NOTHING, breakers={}, workers=[], backlog=None, now=self._clock.now())
+        return Seen(counts=_NOTHING, breakers={}, workers=[], backlog=None, waiting={}, now=self._clock.now())
 
 
 _NOTHING: Any = None

@@ -14,7 +14,7 @@ from everstep.cli.commands.travel.explain import write
 from everstep.errors import FlowChanged
 from everstep.model.leases import Taken, WorkerRow
 from everstep.results import WhyUntaken, WorkerInfo
-from everstep.runtime.workers.built_in import BULK, asking
+from everstep.runtime.workers.built_in import BULK, asking, schedules_of
 
 pytestmark = pytest.mark.stores("sqlite")
 
@@ -79,7 +79,7 @@ def test_a_worker_says_which_everstep_it_is_and_which_versions_it_takes(host: Ho
         async with AsyncHost(host.url) as other:
             worker = other.worker([SECOND])
             working = asyncio.create_task(worker.run())
-            while not (found := await other.fleet.workers()) or len(found[0].takes) < 4:
+            while not (found := await other.fleet.workers()) or len(found[0].takes) < 5:
                 await asyncio.sleep(0.02)
             worker.stop()
             await working
@@ -94,6 +94,7 @@ def test_a_worker_says_which_everstep_it_is_and_which_versions_it_takes(host: Ho
         ("orders", "", FIRST.plan.hash),
         (BULK.name, "", BULK.hash),
         ("everstep.ask.orders", "", asking("orders").hash),
+        ("everstep.schedule.orders", "", schedules_of("orders").hash),
     ]
 
 

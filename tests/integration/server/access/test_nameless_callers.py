@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from everstep.client.audit import AuditInfo
 from everstep.errors import BadRequest
 from everstep.server.endpoint import Endpoint, Guard
 from everstep.server.routes import ENDPOINTS
+from tests.integration.client.audited_acts import TELLING, UNDOABLE, out_of_reach
 from tests.integration.server.access.named_callers import ALL_ROLES
 from tests.integration.server.access.test_roles import SECRET, asking, call, filled
 from tests.integration.server.serving import TOKEN, Serving, cool_down, expense, plain, serving
 
+UNHEARD = {"ops": out_of_reach}
 ACTING = [e for e in ENDPOINTS if e.act]
 
 
@@ -43,6 +46,16 @@ async def settled(s: Serving, headers: dict[str, str]) -> Any:
     assert (await s.host.resume("vanished", vanishing)).status == "halted"
     body = {"step": "vanish", "done": None}
     return await s.client.post("/runs/vanished/settle", json=body, headers=headers)
+
+
+async def dead_letters(s: Serving, many: int) -> None:
+    """Have this many notices that were tried in vain to the end."""
+    for number in range(many - len(await s.host.notices.find())):
+        await s.host.run(TELLING, run_id=f"telling-{number}")
+    while await s.host.notices.find(state="pending"):
+        s.clock.advance(timedelta(days=1))
+        await s.host.notices.send()
+    assert len(await s.host.notices.find(state="dead")) == many
 
 
 async def do(s: Serving, endpoint: Endpoint, headers: dict[str, str]) -> Any:
@@ -74,11 +87,19 @@ async def do(s: Serving, endpoint: Endpoint, headers: dict[str, str]) -> Any:
             run = await s.host.run(cool_down)
             [asked] = await s.host.waits(run.run_id)
             return await s.client.post(f"/waits/{asked.id}/fire", headers=headers)
+        case "send_notice_again":
+            [notice] = await s.host.notices.find(run_id="failed")
+            return await s.client.post(f"/notices/{notice.id}/again", headers=headers)
+        case "send_notices_again":
+            await dead_letters(s, 1)
         case "settle_effect":
             return await settled(s, headers)
         case "resume_run":
             info = await s.host.start(plain, {"x": 1})
             return await s.client.post(f"/runs/{info.run_id}/resume", headers=headers)
+        case "undo_run":
+            assert (await s.host.run(UNDOABLE, run_id="undoable")).status == "failed"
+            return await s.client.post("/runs/undoable/undo", headers=headers)
     return await call(s, endpoint, headers)
 
 
@@ -94,7 +115,7 @@ def test_every_act_of_who_has_no_name_has_one_row(
     tmp_path: Path, options: dict[str, Any], headers: dict[str, str], who: str
 ) -> None:
     async def run() -> None:
-        async with filled(tmp_path, ALL_ROLES, works=True, **options) as s:
+        async with filled(tmp_path, ALL_ROLES, works=True, notifiers=UNHEARD, **options) as s:
             for endpoint in ACTING:
                 by = "(link)" if endpoint.guard is Guard.TOKEN else who
                 before = len(await rows_of(s.host))
@@ -106,6 +127,22 @@ def test_every_act_of_who_has_no_name_has_one_row(
     asyncio.run(run())
 
 
+def test_each_dead_letter_that_is_sent_again_has_a_row_of_its_run(tmp_path: Path) -> None:
+    async def run() -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with filled(tmp_path, ALL_ROLES, token=TOKEN, notifiers=UNHEARD) as s:
+            await dead_letters(s, 3)
+            before, dead = len(await rows_of(s.host)), await s.host.notices.find(state="dead")
+            response = await s.client.post("/notices/again", headers=headers)
+            assert (response.status_code, response.json()) == (200, {"again": 3})
+            rows = (await rows_of(s.host))[before:]
+            assert {(r.run_id, r.about) for r in rows} == {(one.run_id, one.id) for one in dead}
+            said = {(r.act, r.by, r.how, r.outcome) for r in rows}
+            assert (len(rows), said) == (3, {("resend", "(service token)", "unnamed", "done")})
+
+    asyncio.run(run())
+
+
 def test_what_is_refused_has_one_row_too(tmp_path: Path) -> None:
     sent: list[tuple[str, dict[str, Any], str, str | None]] = [
         ("/runs", {"json": {"flow": "nowhere"}}, "start", None),
@@ -113,6 +150,10 @@ def test_what_is_refused_has_one_row_too(tmp_path: Path) -> None:
         ("/runs/answered/cancel", {"content": b"{"}, "cancel", "answered"),
         ("/runs/nowhere/resume", {"json": {}}, "resume", "nowhere"),
         ("/runs/answered/inbox", {"json": {"name": "note"}}, "send", "answered"),
+        ("/runs/answered/undo", {"json": {}}, "undo", "answered"),
+        ("/runs/failed/undo", {"content": b"{"}, "undo", "failed"),
+        ("/notices/nowhere/again", {"json": {}}, "resend", None),
+        ("/notices/again", {"content": b"{"}, "resend", None),
     ]
 
     async def run() -> None:

@@ -33,6 +33,9 @@ LEAST = {
     "list_workers": "viewer",
     "list_untaken": "viewer",
     "read_audit": "admin",
+    "list_notices": "viewer",
+    "send_notice_again": "operator",
+    "send_notices_again": "operator",
     "list_breakers": "viewer",
     "reset_breaker": "operator",
     "show_run": "viewer",
@@ -67,8 +70,10 @@ LEAST = {
     "validate_flow": "viewer",
     "judge_runs": "viewer",
     "cancel_run": "operator",
+    "undo_run": "operator",
     "pause_run": "operator",
     "unpause_run": "operator",
+    "list_limits": "viewer",
     "list_pauses": "viewer",
     "pause_flow": "operator",
     "unpause_flow": "operator",
@@ -136,7 +141,7 @@ ask = wait.question(
     prompt=f"Is it {SECRET}?",
 )
 asking = Flow("asking", [look, ask], streams=True, logs=True)
-failing = Flow("failing", [look, send], logs=True)
+failing = Flow("failing", [look, send], logs=True, notify="ops")
 tripping = Flow("tripping", [look, send], breakers=[Breaker("mail", failures=1, shared=True)])
 
 
@@ -169,6 +174,7 @@ async def path_of(s: Serving, endpoint: Endpoint, run_id: str = "halted") -> str
     """Return the path of an endpoint with things that are there."""
     [waiting] = await s.host.waits("halted", status=None)
     there = {"run_id": run_id, "wait_id": waiting.id, "token": waiting.token or "", "breaker": "mail"}
+    there |= {"notice_id": "failed-1"}
     there |= {"event": "paid", "flow": "asking", "address": "look"}
     there |= {"edition": "now", "name": "app.js", "view": ""}
     return re.sub(r"{(\w+)(?::path)?}", lambda found: there[found[1]], endpoint.path)
@@ -293,7 +299,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
                             assert whole.status_code == seen.status_code
                             told |= {endpoint.name} if SECRET in whole.text else set()
         # What else viewers may call tells no value to readers either.
-        none = {"list_workers", "list_untaken", "list_breakers", "metrics", "openapi"}
+        none = {"list_workers", "list_untaken", "list_breakers", "list_limits", "metrics", "openapi"}
         none |= {
             "count_runs",
             "durations",
@@ -303,7 +309,7 @@ def test_a_viewer_is_told_no_value_and_a_reader_is(tmp_path: Path) -> None:
             "show_store",
             "who_am_i",
         }
-        none |= {"report_flow", "validate_flow", "judge_runs"}
+        none |= {"report_flow", "validate_flow", "judge_runs", "list_notices"}
         assert told == {e.name for e in FOR_VIEWERS} - none
 
     asyncio.run(run())

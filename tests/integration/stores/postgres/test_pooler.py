@@ -54,6 +54,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 fences=True,
                 has_inbox=True,
                 has_labels=True,
+                has_notices=True,
                 pauses=True,
                 has_children=True,
                 searches=True,

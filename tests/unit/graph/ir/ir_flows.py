@@ -13,6 +13,7 @@ from everstep import (
     Context,
     Durability,
     Flow,
+    Limit,
     Retry,
     at_least,
     chain,
@@ -170,6 +171,7 @@ shop = Flow(
     max_concurrency=2,
     max_running=4,
     max_per_group=1,
+    limits=[Limit("x", running=2), Limit("rate", rate="100/1m", by="x", plain=True)],
 )
 loop = Flow("loop", [choose, again, done], entry="again", durability="off")
 tasks = Flow(

@@ -21,6 +21,7 @@ from everstep import (
     Done,
     Durability,
     Flow,
+    Limit,
     Node,
     Retry,
     chain,
@@ -175,6 +176,16 @@ def probed(life: Life) -> Part:
         return Done(x + 1)
 
     return Part([work(life, probe=probe, **EFFECT)])
+
+
+def undone(life: Life) -> Part:
+    def unwork(x: int, w: int) -> None:
+        life.tell("undone", x, w)
+
+    def fail(w: int) -> int:
+        raise ValueError("no")
+
+    return Part([work(life, output="w", undo=unwork), Node(fail, name="fail", output="y")])
 
 
 def streaming(life: Life, **options: Any) -> Part:
@@ -366,6 +377,7 @@ NODE: dict[tuple[str, str], Sample] = {
     ("idempotency_key", "a function"): with_options(effects="effectful", idempotency_key=lambda x: f"k-{x}"),
     ("retry", ""): with_options(fails_first, retry=AT_ONCE),
     ("timeout", ""): Sample(slow),
+    ("limit", ""): with_options(limit=Limit("api", running=1, rate="1000/1s")),
     ("max_visits", ""): Sample(lambda life: round_and_round(life, max_visits=2), ends=True),
     ("persist", '"inline", "ref"'): with_options(persist="ref"),
     ("persist", '"no"'): Sample(unkept),
@@ -376,6 +388,7 @@ NODE: dict[tuple[str, str], Sample] = {
     ("answer_type", ""): Sample(lambda life: asking(life, answer_type=int), modes=KEYS),
     ("on_unknown", ""): with_options(on_unknown="stop", **EFFECT),
     ("probe", ""): Sample(probed),
+    ("undo", ""): Sample(undone, ends=True, modes=KEYS),
     ("checkpointable", ""): Sample(
         lambda life: Part([work(life, checkpointable=False, reason="a socket")]), modes=("strong",), ends=True
     ),
@@ -407,6 +420,7 @@ GATE: dict[tuple[str, str], Sample] = {
             },
             ("retry", ""): {"act": fails_first, "retry": AT_ONCE},
             ("timeout", ""): {"timeout": 20.0},
+            ("limit", ""): {"limit": Limit("api", running=1)},
             ("skip_on_resume", ""): {"skip_on_resume": True},
             ("identifier", ""): {"identifier": "shop.work"},
             ("on_unknown", ""): {"on_unknown": "stop", **EFFECT},
@@ -415,6 +429,7 @@ GATE: dict[tuple[str, str], Sample] = {
             ("probe", ""): {"probe": lambda x: Done("low"), **EFFECT},
             ("expensive", ""): {"expensive": True},
             ("destructive", ""): {"destructive": True},
+            ("undo", ""): {"undo": lambda x: None},
         }.items()
     },
     ("inputs", ""): Sample(gate),
@@ -468,6 +483,7 @@ FLOW: dict[tuple[str, str], Sample] = {
     ("profiles", ""): Sample(
         plain, flow={"profiles": {"work": {"effects": "effectful", "idempotency": {"key": "auto"}}}}
     ),
+    ("undo", ""): Sample(plain, flow={"undo": "failure"}),
     ("starts", ""): Sample(plain, flow={"starts": [OTHER]}),
     ("rules", ""): Sample(plain, flow={"rules": [lambda flow, host: []]}),
 }
@@ -477,6 +493,7 @@ AS_NODE: dict[tuple[str, str], Sample] = {
     ("durability", ""): Sample(plain),
     ("select", "what is lifted"): Sample(plain, as_node={"select": ["y"]}),
     ("select", "what is not lifted"): Sample(two, as_node={"select": ["m"]}),
+    ("undo", ""): Sample(plain, as_node={"undo": lambda x, y: None}, modes=KEYS),
 }
 
 MAP: dict[tuple[str, str], Sample] = {
@@ -512,6 +529,8 @@ WAIT: dict[tuple[str, str], Sample] = {
     ("options", ""): waiting(lambda: wait.question("work", options=["a", "b"])),
     ("scheduler", ""): waiting(lambda: wait.timer("work", duration="1h", scheduler="elsewhere")),
     ("notify", ""): waiting(lambda: wait.approval("work", notify="desk")),
+    ("remind", ""): waiting(lambda: wait.approval("work", notify="desk", remind="1d")),
+    ("escalate", ""): waiting(lambda: wait.approval("work", escalate={"1d": "desk"})),
     ("signal", ""): waiting(lambda: wait.signal("work", signal="sent")),
     ("event", ""): waiting(lambda: wait.event("work", event="happened")),
     ("approvers", ""): waiting(lambda: wait.approval("work", approvers=["ann", "bob"])),

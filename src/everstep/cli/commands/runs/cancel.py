@@ -11,6 +11,7 @@ from everstep.cli.view.text import ended_before, write_json
 SAYS = {
     Status.CANCELLED: "run {run} is cancelled",
     Status.RUNNING: "run {run} is being cancelled: its owner stops at its next write",
+    Status.HALTED: "run {run} is being cancelled: who has its code undoes first what it did",
 }
 
 

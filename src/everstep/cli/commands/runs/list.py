@@ -222,6 +222,8 @@ def standing(info: RunInfo, *, is_paused: bool = False) -> str:
         return f"{info.status.value} ({'needs repair' if info.is_damaged else 'set aside'})"
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
+    if info.undoing is not None:
+        return f"{info.status.value} (undoing)"
     if info.paused_at is not None or is_paused:
         return f"{info.status.value} ({'pausing' if info.is_driven else 'paused'})"
     if info.status is Status.HALTED:

@@ -195,6 +195,8 @@ def _write_head(
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
     if info.starter_run_id is not None:
         lines["child"] = f"of {info.starter_run_id}, started by {info.starter_node}"
+    if info.undoing is not None:
+        lines["undo"] = info.undoing
     for act in told.acts:
         name = _DONE.get(act.trigger)
         if act.step is None and name is not None:

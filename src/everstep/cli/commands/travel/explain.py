@@ -95,6 +95,8 @@ def write(told: Explanation, path: str = "") -> None:
         click.secho(f"  {text}", fg="yellow")
     if told.is_cancelling:
         click.secho("  it was cancelled; a resume only ends it", fg="yellow")
+    if told.is_undoing and told.undoes:
+        click.secho("  it undoes what it did; a resume goes on with that", fg="yellow")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
         click.echo("  nothing is left to do")
     _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
@@ -103,6 +105,8 @@ def write(told: Explanation, path: str = "") -> None:
     _section(first, [_planned(step) for step in told.starts])
     _section("due after that", [_planned(step) for step in told.pending])
     _section("waits", [_waited(w) for w in told.waits])
+    undoes = "still to be undone, the first one first" if told.is_undoing else "undone if it failed now"
+    _section(undoes, list(told.undoes))
     if told.may_repeat:
         unsaid = sum(step.effects is Effects.UNDECLARED for step in told.may_repeat)
         if unsaid < len(told.may_repeat):
@@ -123,7 +127,9 @@ def _section(title: str, lines: list[str]) -> None:
 
 
 def _waited(wait: Awaited) -> str:
-    effect = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
+    effect = {"done": ": it happened", "rerun": ": to be called again", "skip": ": skipped"}.get(
+        wait.outcome or "", ""
+    )
     status = wait.outcome if wait.outcome and not effect else wait.status.value
     then = f"; then {', '.join(wait.then)}" if wait.then else ""
     votes = f", {votes_said(wait.voting)}" if wait.voting is not None else ""

@@ -27,6 +27,7 @@ from everstep.cli.view.waits import find_wait, how_to_answer, rough, settled, sh
 from everstep.client.views import WaitInfo
 from everstep.errors import AnswerInvalid, BadRequest
 from everstep.model.durations import span_of
+from everstep.model.records import UNDOING
 from everstep.model.waits import WaitStatus
 
 
@@ -190,10 +191,12 @@ def _answer(
 def _check_settles(wait: WaitInfo, given: GivenAnswer, store: str | None) -> None:
     """Refer an answer to an effect that never reported to `everstep settle`."""
     said = answer_of(wait, given) if given.words is not None or given.file not in (None, "-") else {}
-    if given.file == "-" or (isinstance(said, dict) and said.keys() & {"done", "rerun"}):
+    if given.file == "-" or (isinstance(said, dict) and said.keys() & {"done", "rerun", "skip"}):
         return
     command, other = how_to_answer(wait, store)
     message = f"{wait.node!r} was begun and never reported: an operator has to say whether it happened."
+    if wait.node.endswith(UNDOING):
+        message = f"{wait.node!r} has failed: an operator has to say how to go on."
     raise BadRequest(message, fix=f"Use: {command}, {other}")
 
 

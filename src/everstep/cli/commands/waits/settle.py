@@ -27,27 +27,44 @@ from everstep.errors import BadRequest
 @click.argument("step")
 @click.option("--done", metavar="VALUE", help="It happened: JSON that the node would have returned.")
 @click.option("--rerun", is_flag=True, help="It did not happen: call the node again, with the same key.")
+@click.option("--skip", metavar="WHY", help="Of an undo that failed: leave what it was to undo as it is.")
 @who_options
 @store_option
 @json_option
-def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | None, as_json: bool) -> None:
-    """Say what became of an effect that was begun and never reported.
+def settle(
+    run_id: str,
+    step: str,
+    done: str | None,
+    rerun: bool,
+    skip: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Say what became of an effect that was begun and never reported, or of an undo that failed.
 
     A node with on_unknown="stop" halts its run if a process died while it was at work: as soon as a worker or
     `everstep resume` takes the run up again. STEP is the path of
     the node, as `everstep waits RUN` shows it. The run goes on when a worker or `everstep resume` drives it.
+    An undo that fails for good asks likewise: it is tried again, was done by hand (--done null), or is
+    skipped with a reason.
 
     \b
     Examples:
       everstep settle A17 charge --done '"receipt-17"'
       everstep settle A17 charge --rerun
+      everstep settle A17 'charge/!undo' --skip "the card has expired; credited by hand next month"
     """
-    if (done is None) is not rerun:
-        raise BadRequest("an effect has happened, or it is made again.", fix="Give --done VALUE or --rerun.")
+    if (done is not None) + rerun + (skip is not None) != 1:
+        raise BadRequest(
+            "an effect has happened, or it is made again; an undo may be skipped.",
+            fix="Give one of --done VALUE, --rerun and --skip WHY.",
+        )
     with open_host(store, create=False) as host:
         run_id, path = split_run(find_run(host, run_id))
         step = f"{path}/{step}" if path else step
-        if done is None:
+        if skip is not None:
+            found = host.waiting.settle(run_id, step, skip=skip, **who())
+        elif done is None:
             found = host.waiting.settle(run_id, step, rerun=True, **who())
         else:
             found = host.waiting.settle(run_id, step, done=_value(done), **who())
@@ -55,7 +72,7 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
     if as_json:
         write_json(wait_json(found))
     else:
-        what = "will be called again" if rerun else "counts as done"
+        what = "will be called again" if rerun else "counts as done" if done is not None else "is skipped"
         again = command_line("resume", run_id, store=store)
         goes_on = f"; a worker goes on with it, or: {again}" if pause is None else ""
         click.echo(f"{step} of run {run_id} {what}{goes_on}")

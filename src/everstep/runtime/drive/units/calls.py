@@ -49,7 +49,7 @@ from everstep.graph.author.wait_options import Wait
 from everstep.graph.author.waits import WaitNode
 from everstep.model.durations import Span
 from everstep.model.enums import Status, Trigger, ValueForm
-from everstep.model.records import RESULT, STARTED, WAITED, UnitAt, UnitFacts, visit_path
+from everstep.model.records import RESULT, STARTED, UNDONE_BY, WAITED, Undo, UnitAt, UnitFacts, visit_path
 from everstep.model.waits import CHILD_KIND, SignalRow
 from everstep.on_demand import on_demand
 from everstep.ports.system import Event
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.orders import ChildOrder, order_of
     from everstep.runtime.drive.children.results import result_of, wait_for
     from everstep.runtime.drive.children.starts import Starts, starts_of
+    from everstep.runtime.drive.units.undone import undo_of_call
 else:
     check_starts = on_demand("everstep.runtime.drive.children.admitting:check_starts")
     ordered = on_demand("everstep.runtime.drive.children.admitting:ordered")
@@ -79,6 +80,7 @@ else:
     result_of = on_demand("everstep.runtime.drive.children.results:result_of")
     wait_for = on_demand("everstep.runtime.drive.children.results:wait_for")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
+    undo_of_call = on_demand("everstep.runtime.drive.units.undone:undo_of_call")
 
 log = logging.getLogger("everstep")
 _NOT_IN_NAMES = frozenset("/@#=$")
@@ -115,6 +117,8 @@ class Asked(msgspec.Struct, eq=False):
     """Which call had ended last when an async node asked for it; none if it was not noted."""
     asked: float = 0.0
     """Seconds from the first call that the node asked for in this attempt until this one."""
+    undo: tuple[str, Slot] | None = None
+    """What undoes it, by name, and what that is given besides its result."""
 
 
 class _Taking:
@@ -171,7 +175,7 @@ class Units:
         self._known = 0 if open_ones is None else len(open_ones.at)
         """Calls that are recorded, or under way and will be."""
         at = {} if open_ones is None or not call.node.is_async else open_ones.at
-        ended = {label: unit for label, unit in at.items() if unit.status is not _RETRYING}
+        ended = {label: unit for label, unit in at.items() if unit.status not in _NOT_ENDED}
         self._order = EndOrder(ended) if ended else None
         inbox = run.flow.inbox if call.scope.parent is None else {}
         self._reads_signals = bool(inbox) and any(p.source in inbox for p in call.node.params)
@@ -298,6 +302,11 @@ class Units:
             self.leaving = (held, self._call.node)
             raise Leave(f"node {self._call.path!r} is held")
 
+    @property
+    def is_busy(self) -> bool:
+        """True if one is being made."""
+        return bool(self._in_flight)
+
     def conclude(self) -> None:
         """See whether the node was left for a wait, once its function has ended."""
         call = self._call
@@ -320,15 +329,20 @@ class Units:
         call.waits_at = ""
         call.error = _gone_on(call.path, call.error)
 
-    @property
-    def _is_held(self) -> bool:
-        """True if no call is to begin, as the run is paused.
+    def _is_held(self, unit: Asked) -> bool:
+        """True if a call is not to begin, as the run is paused, or undoes what it did.
 
-        An effect whose call was announced goes on: one that was left would be of unknown fate.
+        An effect that was announced goes on: one that was left would be of unknown fate.
         """
         call = self._call
         is_announced = call.node.is_effectful and call.index in call.scope.begun
-        return self._midway.is_paused and not is_announced
+        return self._midway.is_paused and not (is_announced or self._is_announced(unit))
+
+    def _is_announced(self, unit: Asked) -> bool:
+        """True if a record says that a call was about to be made, and none what became of it."""
+        units = self._call.scope.units.get(self._call.index)
+        found = None if units is None else units.at.get(unit.label)
+        return found is not None and found.status is Status.RUNNING
 
     async def _park(self) -> None:
         """Leave the node as one that never reported, once what it has begun is recorded."""
@@ -474,7 +488,7 @@ class Units:
             if self.leaving is not None:
                 raise Leave(f"node {self._call.path!r} waits")
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     await self._park()
                 draft = self._draft(unit, order.kept())
                 await self._put_aside(draft)
@@ -497,7 +511,7 @@ class Units:
     def _start_blocking(self, unit: Asked, order: ChildOrder | None, starts: Starts) -> Any:
         try:
             if order is not None:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     self._hold()
                 draft = self._draft(unit, order.kept())
                 self._put_aside_blocking(draft)
@@ -595,10 +609,28 @@ class Units:
             occurrence = self._counts[segment] = self._counts.get(segment, 0) + 1
         label = f"{segment}@{occurrence}"
         unit = Asked(segment, occurrence, fn, args, kwargs, options, arguments, label)
+        if options.undo is not None:
+            unit.undo = self._undo_of(unit)
         self.seen.add(unit.label)
         if self._call.node.is_async:
             self._note_asked(unit)
         return unit
+
+    def _undo_of(self, unit: Asked) -> tuple[str, Slot]:
+        """Return what undoes a call; raises before the call is made if another process could not."""
+        try:
+            if self.plays is not None:
+                raise BadRequest(
+                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo without a double.",
+                    fix="In a simulation, let the node have the undo, and give that a double.",
+                )
+            by, given = undo_of_call(
+                self._midway.run.flow, unit.fn, unit.args, unit.kwargs, unit.options.undo
+            )
+            return by, self._space.change(UNDONE_BY, 1, given, ValueForm.WHOLE)
+        except BaseException:
+            self._end(unit)
+            raise
 
     def _check_name(self, name: str) -> None:
         """Raise if a name cannot be a part of a path, or be stored."""
@@ -663,7 +695,7 @@ class Units:
         """Return how a call stands in the records, if it does, and if what they say is to be believed."""
         units = self._call.scope.units.get(self._call.index)
         found = units.at.get(unit.label) if units is not None else None
-        if found is None:
+        if found is None or found.status is Status.RUNNING:
             if self._known >= MOST:
                 raise LimitExceeded(
                     f"{self._call.path!r} has {MOST:,} recorded steps in one visit.",
@@ -739,15 +771,19 @@ class Units:
                     await its_turn
                 return self._replayed(unit, found)
             failures = 0 if found is None else found.attempts
+            if unit.undo is not None and self._journal.writes:
+                await self._put_aside(unit.undo[1])
             if found is not None and found.retry_at is not None:
                 await self._pause(found.retry_at)
             while True:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     await self._park()
                 if unit.options.is_effect:
                     if self._midway.is_guarded:
                         self._check_guards()
-                    if (self._journal.steps or self._reads_signals) and self._has_more_to_write():
+                    if unit.undo is not None and not self._is_announced(unit):
+                        await self._midway.write(self._call, partial(self._announce, unit, failures))
+                    elif (self._journal.steps or self._reads_signals) and self._has_more_to_write():
                         await self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
@@ -943,15 +979,19 @@ class Units:
             if found is not None and found.status is not _RETRYING:
                 return self._replayed(unit, found)
             failures = 0 if found is None else found.attempts
+            if unit.undo is not None and self._journal.writes:
+                self._put_aside_blocking(unit.undo[1])
             if found is not None and found.retry_at is not None:
                 self._pause_blocking(found.retry_at)
             while True:
-                if self._midway.is_paused and self._is_held:
+                if self._midway.is_paused and self._is_held(unit):
                     self._hold()
                 if unit.options.is_effect:
                     if self._midway.is_guarded:
                         self._check_guards()
-                    if (self._journal.steps or self._reads_signals) and self._has_more_to_write():
+                    if unit.undo is not None and not self._is_announced(unit):
+                        self._midway.write(self._call, partial(self._announce, unit, failures))
+                    elif (self._journal.steps or self._reads_signals) and self._has_more_to_write():
                         self._midway.write(self._call, self._flush_first)
                 started_at = self._clock.now()
                 try:
@@ -1078,6 +1118,12 @@ class Units:
             self._journal.add(decide.announced(call.scope, call.index, key), ())
         return Trigger.BEFORE_EFFECT, None
 
+    def _announce(self, unit: Asked, failures: int) -> News:
+        """Have written that a call is about to be made that can be undone, and what led to it."""
+        now = self._clock.now()
+        self._record(unit, Status.RUNNING, failures + 1, (), None, None, now, now)
+        return Trigger.BEFORE_EFFECT, None
+
     def _recording(
         self,
         unit: Asked,
@@ -1113,6 +1159,8 @@ class Units:
         facts = UnitFacts(
             unit.arguments, unit.options.is_brief, changed=self.take_changed() if self._changed else ()
         )
+        if unit.undo is not None and status is Status.COMPLETED:
+            drafts = (*drafts, unit.undo[1])
         if self._is_shared:
             facts = replace(facts, behind=unit.behind, asked=round(unit.asked, 3))
         step = decide.unit(
@@ -1129,6 +1177,8 @@ class Units:
             started_at=started_at,
             ended_at=ended_at,
         )
+        if unit.undo is not None and status in (Status.COMPLETED, Status.RUNNING):
+            step = replace(step, undo=Undo(by=unit.undo[0]))
         self._journal.add(step, drafts)
         self._midway.tell(step)
 
@@ -1225,6 +1275,7 @@ _NOT_AWAITED = frozenset({type(None), bool, int, float, str, bytes, list, dict, 
 """Of what most calls return, which need not be asked whether it is to be awaited."""
 TAKES = b"inbox"
 _RETRYING = Status.RETRYING
+_NOT_ENDED = frozenset({_RETRYING, Status.RUNNING})
 _WRITTEN: News = (Trigger.UNIT, None)
 
 

@@ -87,6 +87,10 @@ class ErrorClasses:
             return ()
         return _route(self._tops, top, len(sys.modules))
 
+    def is_own(self, module: str) -> bool:
+        """True for modules in the packages that the functions are in, and for those that lie beside them."""
+        return self._is_own(_top(module))
+
     def _is_own(self, top: str) -> bool:
         """True for the packages that the functions are in, and for modules that lie beside them."""
         return top in self._tops or (bool(self._folders) and _place_of(top) in self._folders)

@@ -46,6 +46,7 @@ class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     halt_nodes: list[str]
     expensive_nodes: list[str]
     destructive_nodes: list[str]
+    undo_nodes: list[str]
     budgets: list[dict[str, Any]]
     """As the Flow IR has them."""
     breakers: list[dict[str, Any]]

@@ -41,15 +41,16 @@ class StoreAway(ConnectionError):
 
 
 @contextmanager
-def _again_if_store_is_away() -> Iterator[None]:
+def again_if_store_is_away() -> Iterator[None]:
+    """Let the node that does this in it do it again if the store is in trouble."""
     try:
         yield
     except StoreError as error:
         raise StoreAway(str(error)) from error
 
 
-_PATIENCE = Retry(1000, first=1.0, most=30.0, on=StoreAway)
-_STEPS = 1 << 40
+PATIENCE = Retry(1000, first=1.0, most=30.0, on=StoreAway)
+STEPS = 1 << 40
 
 
 class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +76,17 @@ class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
 def bulk_flow(services: Services, runs: Runs) -> Flow:
     """Return the flow, whose nodes act through these services."""
 
-    @node(output="batch", effects="read_only", retry=_PATIENCE)
+    @node(output="batch", effects="read_only", retry=PATIENCE)
     async def find_runs(
         order: dict[str, Any], ctx: AsyncContext, progress: dict[str, Any] | None = None
     ) -> Any:
-        with _again_if_store_is_away():
+        with again_if_store_is_away():
             return await _page(services, runs.reader, order_of(order), ctx.run_id, progress)
 
-    @node(output="progress", effects="effectful", retry=_PATIENCE)
+    @node(output="progress", effects="effectful", retry=PATIENCE)
     async def act_on_runs(order: dict[str, Any], batch: dict[str, Any], ctx: AsyncContext) -> Any:
         acts = RunActs(services, runs, order_of(order), ctx.run_id)
-        with _again_if_store_is_away():
+        with again_if_store_is_away():
             found = await acts.on([(run_id, head) for run_id, head in batch["runs"]])
         return _added(batch, found)
 
@@ -95,7 +96,7 @@ def bulk_flow(services: Services, runs: Runs) -> Flow:
         return progress["next"] is not None and (at_most is None or progress["done"] < at_most)
 
     return Flow(
-        BULK_FLOW, [find_runs, act_on_runs, goes_on], entry="find_runs", max_steps=_STEPS, max_visits=_STEPS
+        BULK_FLOW, [find_runs, act_on_runs, goes_on], entry="find_runs", max_steps=STEPS, max_visits=STEPS
     )
 
 

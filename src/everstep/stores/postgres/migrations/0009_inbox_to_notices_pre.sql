@@ -10,7 +10,7 @@ ALTER TABLE {schema}.runs
     -- The node of the run that started it as a child: run, visit, what becomes of it when that is cancelled, and path, with
     -- spaces between. The parent of a fork is `parent_run_id`.
     ADD COLUMN started_by       text COLLATE "C",
-    -- Who hears of its end: names of notifiers, as JSON.
+    -- Who is told of it: names of notifiers by occasion, as JSON.
     ADD COLUMN notifiers        text COLLATE "C";
 
 -- What a wait listens for: a signal of its run, or an event with some fields.
@@ -111,46 +111,59 @@ CREATE TABLE {schema}.audit (
 );
 CREATE INDEX audit_by_run ON {schema}.audit (run_id, number) WHERE run_id IS NOT NULL;
 
--- Limits that runs count for, when runs and calls began that count for one, and calls that hold a place in one.
-CREATE TABLE {schema}.limit_keys (
-    limit_key text COLLATE "C" NOT NULL,
-    run_key   bigint NOT NULL,
-    PRIMARY KEY (limit_key, run_key)
+-- What is kept of one key of a limit: when runs or calls began that count, and which calls hold a place. A run's keys are
+-- its group.
+CREATE TABLE {schema}.limit_states (
+    limit_key text COLLATE "C" PRIMARY KEY,
+    state     bytea NOT NULL
 );
-CREATE INDEX limit_keys_by_run ON {schema}.limit_keys (run_key);
-CREATE TABLE {schema}.rate_log (
-    limit_key text COLLATE "C" NOT NULL,
-    place     bigint NOT NULL,
-    at        bigint NOT NULL,
-    PRIMARY KEY (limit_key, place)
-);
-CREATE TABLE {schema}.permits (
-    limit_key  text COLLATE "C" NOT NULL,
-    holder     text COLLATE "C" NOT NULL,
-    expires_at bigint NOT NULL,
-    PRIMARY KEY (limit_key, holder)
-);
-
-CREATE TABLE {schema}.singletons (
-    singleton_key text COLLATE "C" NOT NULL,
-    run_key       bigint NOT NULL,
-    PRIMARY KEY (singleton_key, run_key)
-);
-CREATE INDEX singletons_by_run ON {schema}.singletons (run_key);
 
 -- What notifiers are to tell of: the put that changes a status writes it.
 CREATE TABLE {schema}.notices (
     number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_key  bigint NOT NULL,
     notifier text COLLATE "C" NOT NULL,
-    status   text COLLATE "C" NOT NULL,
-    at       bigint NOT NULL,
+    occasion text COLLATE "C" NOT NULL,
+    at       bigint,
+    sequence bigint NOT NULL DEFAULT 0,
+    -- When it is tried next. Nothing there: it was sent, or is tried no more.
+    due_at   bigint,
     tries    integer NOT NULL DEFAULT 0,
-    due_at   bigint NOT NULL,
-    sent_at  bigint
+    sent_at  bigint,
+    -- The wait that it tells of again, and the microseconds until it does so once more.
+    wait_id  text COLLATE "C",
+    every    bigint NOT NULL DEFAULT 0,
+    round    integer NOT NULL DEFAULT 0,
+    error    text COLLATE "C" NOT NULL DEFAULT ''
 );
-CREATE INDEX notices_by_run ON {schema}.notices (run_key);
-CREATE INDEX notices_unsent ON {schema}.notices (due_at) WHERE sent_at IS NULL;
+CREATE INDEX notices_by_run ON {schema}.notices (run_key, number);
+CREATE INDEX notices_due ON {schema}.notices (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX notices_dead ON {schema}.notices (number) WHERE due_at IS NULL AND sent_at IS NULL;
+
+-- Whichever client changes the status of a run. Who is told of which is in its row: decided when it was admitted.
+CREATE FUNCTION {schema}.tell_status_9() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.notices (run_key, notifier, occasion, at, sequence, due_at)
+    SELECT new.run_key, one.value, new.status, coalesce(new.ended_at, {schema}.now_1()),
+           (SELECT max(c.sequence) FROM {schema}.checkpoints AS c WHERE c.run_key = new.run_key), 0
+    FROM json_array_elements_text(coalesce(new.notifiers::json -> new.status, '[]')) AS one;
+    IF new.status <> 'halted' THEN -- one that has ended is not overdue
+        DELETE FROM {schema}.notices WHERE run_key = new.run_key AND occasion = 'overdue' AND sent_at IS NULL;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER tell_status AFTER UPDATE OF status ON {schema}.runs
+FOR EACH ROW WHEN (new.notifiers IS NOT NULL AND new.status <> old.status AND new.status <> 'running')
+EXECUTE FUNCTION {schema}.tell_status_9();
+-- A fork is told of as its parent is.
+CREATE FUNCTION {schema}.tell_of_fork_9() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.notifiers := (SELECT parent.notifiers FROM {schema}.runs AS parent WHERE parent.run_id = new.parent_run_id);
+    RETURN new;
+END $$;
+CREATE TRIGGER tell_of_fork BEFORE INSERT ON {schema}.runs
+FOR EACH ROW WHEN (new.parent_run_id IS NOT NULL AND new.notifiers IS NULL)
+EXECUTE FUNCTION {schema}.tell_of_fork_9();
 
 -- Whichever client erases a run, nothing of it stays in these tables.
 CREATE FUNCTION {schema}.forget_runs_9() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -160,8 +173,6 @@ BEGIN
     DELETE FROM {schema}.taken_events USING gone WHERE taken_events.run_key = gone.run_key;
     DELETE FROM {schema}.tags USING gone WHERE tags.run_key = gone.run_key;
     DELETE FROM {schema}.attributes USING gone WHERE attributes.run_key = gone.run_key;
-    DELETE FROM {schema}.limit_keys USING gone WHERE limit_keys.run_key = gone.run_key;
-    DELETE FROM {schema}.singletons USING gone WHERE singletons.run_key = gone.run_key;
     DELETE FROM {schema}.notices USING gone WHERE notices.run_key = gone.run_key;
     RETURN NULL;
 END $$;

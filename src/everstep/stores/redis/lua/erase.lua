@@ -39,7 +39,7 @@ end
 local function erase(run_id, head, expires, pinned, reason, summary, audit)
   local row = row_of(run_id)
   local f = redis.call('HMGET', row, 'head', 'expires', 'pinned', 'n', 'flow', 'hash', 'status', 'created', 'parent',
-    'priority', 'group', 'started_by')
+    'priority', 'group', 'started_by', 'noticed')
   if f[1] ~= head or marked(f[2]) ~= expires or marked(f[3]) ~= pinned
     or redis.call('EXISTS', P .. 'forks:' .. run_id) == 1 then
     return 0
@@ -65,6 +65,15 @@ local function erase(run_id, head, expires, pinned, reason, summary, audit)
     redis.call('ZREM', started_of(f[12]), run_id)
   end
   local own = {}
+  if f[13] then
+    for _, number in ipairs(redis.call('ZRANGE', P .. 'notices:run:' .. run_id, 0, -1)) do
+      for _, index in ipairs({ '', ':pending', ':sent', ':dead', ':due' }) do
+        redis.call('ZREM', P .. 'notices' .. index, number)
+      end
+      redis.call('UNLINK', P .. 'notice:' .. number)
+    end
+    redis.call('UNLINK', P .. 'notices:run:' .. run_id)
+  end
   for k, kind in ipairs({ 'waits:run:', 'waits:unclosed:', 'wakes:', 'keyframes:', 'pins:', 'chain:', 'live:', 'logs:' }) do
     own[k] = P .. kind .. run_id
   end

@@ -130,6 +130,10 @@ local function admit(run_id, sequence, epoch, a)
   if a.starter then
     redis.call('ZADD', started_of(a.starter), n, run_id)
   end
+  local told = a.told or (a.forked and redis.call('HGET', row_of(a.parent), 'told'))
+  if told then
+    redis.call('HSET', row, 'told', told)
+  end
   keep_structure(a.hash, a.structure)
   count_unfinished(a.flow, a.hash, 1)
 end
@@ -146,11 +150,20 @@ local function close_wait(run_id, wait_id)
 end
 
 -- What a status does to the run is told: whether it gives the lease back, ends a stop request, closes the waits.
-local function change_status(run_id, more)
+local function change_status(run_id, sequence, more)
   local row, status = row_of(run_id), more.status
-  local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n', 'group')
+  local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n', 'group', 'told')
   local old, flow, hash, n = f[1], f[2], f[3], f[4]
   if old ~= status then
+    if f[6] and status ~= 'running' then
+      tell_of(run_id, sequence, f[6], { { occasion = status, at = more.ended } })
+      for _, number in ipairs(FINAL[status] and redis.call('ZRANGE', P .. 'notices:run:' .. run_id, 0, -1) or {}) do
+        local notice = redis.call('HMGET', P .. 'notice:' .. number, 'occasion', 'sent_at')
+        if notice[1] == 'overdue' and not notice[2] then
+          drop_notice(run_id, number) -- one that has ended is not overdue
+        end
+      end
+    end
     redis.call('ZREM', P .. 'status:' .. old, run_id)
     redis.call('ZREM', P .. 'status:' .. old .. ':' .. flow, run_id)
     redis.call('ZADD', P .. 'status:' .. status, n, run_id)
@@ -211,6 +224,9 @@ local function hear(run_id, n, one)
 end
 
 local function follow(run_id, sequence, more)
+  if more.tells then
+    tell_of(run_id, sequence, redis.call('HGET', row_of(run_id), 'told'), more.tells)
+  end
   if more.waits or more.closed then
     local run_status = redis.call('HGET', row_of(run_id), 'status')
     for _, fields in ipairs(more.waits or {}) do
@@ -221,7 +237,7 @@ local function follow(run_id, sequence, more)
     end
   end
   if more.status and not (more.admission and more.status == 'running') then
-    change_status(run_id, more)
+    change_status(run_id, sequence, more)
   end
   if more.adopts then
     adopt(run_id, sequence, more.adopts)
@@ -255,6 +271,10 @@ local function follow(run_id, sequence, more)
     if more.attributes then
       redis.call('HSET', attributes_of(n), unpack(more.attributes))
     end
+  end
+  if more.undoing then
+    redis.call('HSET', row_of(run_id), 'undoing', more.undoing)
+    redis.call('HDEL', row_of(run_id), 'signal')
   end
   if more.had then
     local n = redis.call('HGET', row_of(run_id), 'n')

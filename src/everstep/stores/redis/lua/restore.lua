@@ -106,6 +106,9 @@ end
 if run.attributes then
   redis.call('HSET', attributes_of(n), unpack(run.attributes))
 end
+if run.undoing then
+  redis.call('HSET', row_of(run_id), 'undoing', run.undoing)
+end
 reckon(run_id)
 announce()
 return { 'restored' }

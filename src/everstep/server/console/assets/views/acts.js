@@ -23,6 +23,7 @@ function actsOf(run, at) {
     { name: "fork", label: at == null ? "Fork from its end …" : `Fork from checkpoint ${at} …`, dialog: Fork },
     !over && { name: "send", label: "Send a signal …", dialog: Send },
     !over && { name: "cancel", label: "Cancel", isGrave: true, does: to(run, "cancel"), says: "It ends as cancelled. What runs now is recorded first; its open waits close." },
+    (run.status !== "completed" && (!run.undoing || run.undoing === "declined")) && { name: "undo", label: "Undo", isGrave: true, does: to(run, "undo"), says: "What it has done is undone, the last step first, by who has its code. It then ends as failed or cancelled, and goes forward no more." },
     run.pinned == null ? { name: "pin", label: "Pin", does: (said) => to(run, "pin")({ ...said, reason: said.comment }), says: "It is kept whole, whatever retention says." }
       : { name: "unpin", label: "Unpin", does: to(run, "unpin"), says: "Retention applies to it again." },
     { name: "tag", label: "Tags …", dialog: Tags },

@@ -66,6 +66,11 @@ function Settle({ wait, doIt, isBusy }) {
   const [text, setText] = useState("");
   const settle = (said) => doIt(() => act(path`/runs/${wait.run_id}/settle`, { step: wait.node, ...said }));
   const value = () => { try { return JSON.parse(text); } catch { return text; } };
+  if (wait.node.endsWith("!undo")) return html`<p>It could not be undone. Say how to go on:</p>
+    <div class="row"><button class="main" disabled=${isBusy} onClick=${() => settle({ rerun: true })}>Try again</button>
+      <button disabled=${isBusy} onClick=${() => settle({ done: null })}>It was done by hand</button></div>
+    <label>Why it is left as it is<textarea value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <div class="row"><button disabled=${isBusy || !text} onClick=${() => settle({ skip: text })}>Skip it</button></div>`;
   return html`<p>Look where it would have happened, by its key. Then say what became of it:</p>
     <label>It happened. What it would have returned, as JSON or text<textarea value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="row"><button class="main" disabled=${isBusy || !text} onClick=${() => settle({ done: value() })}>It happened</button>

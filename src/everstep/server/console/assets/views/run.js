@@ -112,6 +112,7 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       ${budgets.map(([name, budget]) => html`<${Budget} name=${name} budget=${budget} />`)}
       ${run.needs_repair && html`<span class="bad">needs repair: ${run.needs_repair}</span>`}
       ${run.is_cancelling && html`<span class="waits">is being cancelled</span>`}
+      ${run.undoing && html`<span class=${run.undoing === "complete" ? "" : "waits"}>${run.undoing === "undoing" ? "is being undone" : `undo: ${run.undoing}`}</span>`}
       ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by && run.paused_by.by ? ` by ${run.paused_by.by}${run.paused_by.comment ? ` “${run.paused_by.comment}”` : ""}` : ""}</span>`}
       ${run.pinned != null && html`<span>pinned${run.pinned_by && run.pinned_by.by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}

@@ -123,6 +123,7 @@ function About({ run }) {
   const said = [];
   if (run.needs_repair) said.push(html`<span class="bad">needs repair</span>`);
   if (run.is_cancelling) said.push(html`<span class="quiet">is being cancelled</span>`);
+  if (run.undoing) said.push(html`<span class="quiet">${run.undoing === "undoing" ? "is being undone" : `undo: ${run.undoing}`}</span>`);
   if (run.parent_run_id) said.push(html`<span class="quiet">fork of <${Link} to=${runAt(run.parent_run_id)}>${run.parent_run_id}<//></span>`);
   if (run.pinned != null) said.push(html`<span class="quiet">pinned</span>`);
   for (const [name, value] of Object.entries(run.tags || {})) said.push(html`<span class="tag">${value ? `${name}=${value}` : name}</span>`);

@@ -1,10 +1,12 @@
 // The store: what it can lose, whether it is well, how much it holds, and how long runs are kept.
 
-import { get } from "../api.js";
-import { html, Problem, Time, useAsked, useEffect } from "../html.js";
+import { act, at as path, get } from "../api.js";
+import { may } from "../roles.js";
+import { html, Link, Problem, Time, useAsked, useEffect, useState } from "../html.js";
+import { runAt } from "../route.js";
 import { byStatus, count, size, span } from "../words.js";
 
-export default function Store() {
+export default function Store({ me }) {
   const told = useAsked((signal) => get("/store", signal), "store");
   const ready = useAsked((signal) => get("/readyz", signal), "ready");
   useEffect(() => { document.title = "Store · everstep"; }, []);
@@ -19,7 +21,19 @@ export default function Store() {
         <section class="card"><h2>Runs</h2><${Told} value=${Object.fromEntries(byStatus(it.runs))} /><p class="quiet">${size(it.size_bytes)} in all</p></section>
         <section class="card"><h2>Open waits</h2><${Told} value=${it.waits} /></section>
         <section class="card"><h2>Kept</h2>${Object.keys(it.rules || {}).length ? html`<${Told} value=${it.rules} />` : html`<p class="quiet">For ever: no rule of retention is set for all flows.</p>`}${Object.keys(it.flows || {}).length > 0 && html`<h3>By flow</h3><${Told} value=${it.flows} />`}</section>
-      </div>`}</div>`;
+      </div>`}<${DeadLetters} me=${me} /></div>`;
+}
+
+/** Notices that could not be sent, to be sent again. */
+function DeadLetters({ me }) {
+  const told = useAsked((signal) => get("/notices?state=dead", signal), "dead letters", true);
+  const [error, setError] = useState(null);
+  const again = (doing) => doing.then(() => { setError(null); told.reload(); }, setError);
+  const rows = told.data ? told.data.notices : [];
+  return html`<h2>Dead letters</h2><${Problem} error=${told.error || error} />
+    ${told.data && !rows.length && html`<p class="quiet">None: every notice was sent, or is still tried.</p>`}
+    ${rows.length > 0 && html`<table><thead><tr><th>Run</th><th>Of</th><th>To</th><th>Tries</th><th>Why it failed</th><th>${may(me, "operator") && html`<button onClick=${() => again(act("/notices/again", {}))}>Send all again</button>`}</th></tr></thead><tbody>${rows.map((one) => html`<tr key=${one.id}><td><${Link} to=${runAt(one.run_id)}>${one.run_id}<//></td><td>${one.occasion.replaceAll("_", " ")}</td><td>${one.notifier}</td><td>${one.tries}</td><td>${one.error}</td>
+      <td>${may(me, "operator") && html`<button onClick=${() => again(act(path`/notices/${one.id}/again`, {}))}>Send again</button>`}</td></tr>`)}</tbody></table>`}`;
 }
 
 function Told({ value }) {
