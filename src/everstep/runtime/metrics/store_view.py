@@ -40,7 +40,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Those that are alive."""
     backlog: Sequence[Backlog] | None
     """What is due, by version of its flow; none of a store that cannot tell."""
-    waiting: dict[str, int]
+    waiting: dict[str, int] = {}
     """Runs that limits may hold back, by flow and limit."""
     now: datetime
     """By the store's clock."""
