@@ -206,14 +206,13 @@ class Plan:
         inner = (child.plan.depth for child in self.children.values() if not child.is_leaf)
         self.depth: int = 1 + max(inner, default=-1)
         """How many flows are inside each other."""
-        self.has_limits = any(
-            n.limit is not None or (n.inner is not None and n.inner.has_limits) for n in nodes
-        )
-        """True if a node in it, or inside it, has a limit of its supplier."""
-        self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
-        """True if a node at any depth is effectful."""
-        self.has_undo = any(n.undo is not None or (n.inner is not None and n.inner.has_undo) for n in nodes)
-        """True if a node at any depth says how it is undone."""
+        self.has_effects = self.has_limits = self.has_undo = False
+        """True if a node at any depth is effectful, has a limit of its supplier, or says how it is undone."""
+        for n in nodes:
+            within: Plan | None = n.inner
+            self.has_effects |= n.is_effectful or (within is not None and within.has_effects)
+            self.has_limits |= n.limit is not None or (within is not None and within.has_limits)
+            self.has_undo |= n.undo is not None or (within is not None and within.has_undo)
         self.has_asides = any(n.halts or n.announces or n.goes_on or n.expensive for n in nodes)
         """True if a node here may wait, stream, or want a record of its own."""
         self.has_kept_at_once = any(
