@@ -66,6 +66,10 @@ class Undoing:
         """True once the records say that the run is undoing."""
         return self.ends != ""
 
+    def needs_past(self, status: Status) -> bool:
+        """True of a run that may still be undone: what an undo is given lies in its older checkpoints."""
+        return status is not Status.COMPLETED and bool(self.stack)
+
     @property
     def is_under_way(self) -> bool:
         """True from when it begins until there is nothing left to do."""

@@ -638,7 +638,9 @@ class Journal:
     ) -> Verdict:
         commit, digest = self._seal(record, status, admission)
         if adopts is not None:
-            commit = msgspec.structs.replace(commit, adopts=adopts)
+            # A run that was cancelled, and has something to undo, goes over to this version for that.
+            ignores = commit.answers_stop or self._state.undo is not None
+            commit = msgspec.structs.replace(commit, adopts=adopts, answers_stop=ignores)
         if self.elsewhere is not None and (changes := self.elsewhere.take()):
             await self.persist(
                 partial(self._services.system.to_thread, self.elsewhere.stage, record, changes)

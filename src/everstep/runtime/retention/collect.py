@@ -412,14 +412,17 @@ async def keep_last_only(services: Services, runs: RestingRuns, row: RunRow) -> 
     """Turn all but the last checkpoint of an ended run into stubs; returns how many.
 
     Where the last one is no keyframe, one is written behind it that says the same. 0 if more of it is needed
-    by a fork, by its owner, by a pin; or if another process is at it.
+    by a fork, by its owner, by a pin, to undo what it did; or if another process is at it.
     """
     if services.spool.has(row.run_id):
         return 0
     try:
         row = await _with_keyframe(services, runs, row)
         # What is to be read from now on must be readable, or the older ones are all there is.
-        await runs.reader.rehydrate(row, await runs.reader.plan(row), at=row.checkpoints, needs_values=False)
+        plan = await runs.reader.plan(row)
+        folded = await runs.reader.rehydrate(row, plan, at=row.checkpoints, needs_values=False)
+        if folded.state.undo is not None and folded.state.undo.needs_past(row.status):
+            return 0
         return await services.store.trim(row.run_id, before=row.checkpoints)
     except (LeaseConflict, CheckpointPinned, RunNotFound):
         return 0

@@ -12,7 +12,8 @@ _PAGE = 1000
 async def clean_up(store: CheckpointStore, runs: RunReader, run_id: str, keep: int) -> int:
     """Remove what lies before the newest keyframe that covers the last `keep` checkpoints; returns how many.
 
-    Nothing is appended, so as much is left over as lies between two keyframes. What a fork needs stays.
+    Nothing is appended, so as much is left over as lies between two keyframes. What a fork needs stays, and
+    all of a run that may still be undone.
     """
     if type(keep) is not int or keep < 1:
         raise BadRequest(f"keep is {keep!r}.", fix="Keep at least 1.")
@@ -25,7 +26,9 @@ async def clean_up(store: CheckpointStore, runs: RunReader, run_id: str, keep: i
         return 0
     before = own[0].sequence
     # What is to be read from now on must be readable, or the older ones are all there is.
-    await runs.rehydrate(row, await runs.plan_at(row, before), at=before)
+    folded = await runs.rehydrate(row, await runs.plan_at(row, before), at=before)
+    if folded.state.undo is not None and folded.state.undo.needs_past(row.status):
+        return 0
     return await store.trim(run_id, before=before)
 
 

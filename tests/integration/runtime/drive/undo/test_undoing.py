@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from everstep import AsyncHost, Context, Flow, Host, Retry, Status, node, wait
-from everstep.errors import BadRequest, FlowError, RunUndone
+from everstep.errors import BadRequest, EverstepError, FlowError, RunUndone
 from everstep.results import RunResult
+from tests.keyframes import space_keyframes
 
 pytestmark = pytest.mark.stores("memory", "sqlite")
 AT_ONCE = Retry(1, first=0, jitter=0)
@@ -327,3 +328,21 @@ def test_a_run_is_cancelled_by_its_node_and_undone(host: Host, shop: Shop) -> No
     assert sorted(shop.log) == sorted(DONE + UNDONE)
     assert result.error is not None
     assert "sold out" in result.error.message
+
+
+def test_a_run_that_may_still_be_undone_keeps_its_past(
+    host: Host, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space_keyframes(monkeypatch, lambda: 0)
+    flow = shop.flow(undo="never")
+    run(host, flow)
+    assert host.retention.clean_up("a", keep=1) == 0
+    host.undo("a")
+    assert host.resume("a", flow).status is Status.FAILED
+    assert shop.log == DONE + UNDONE
+    assert host.retention.clean_up("a", keep=1) > 0
+
+
+def test_a_flow_with_undo_needs_a_store_that_keeps_it(shop: Shop) -> None:
+    with Host("none:") as host, pytest.raises(EverstepError, match="nothing is kept to undo by"):
+        run(host, shop.flow())
