@@ -137,7 +137,7 @@ def followed(row: RunRow, commit: Commit) -> RunRow:
     """Return the row of a run once a commit to it was accepted."""
     status, adopts = commit.status, commit.adopts
     if status is None and adopts is None:
-        if ends_stop_request(commit):
+        if commit.undoing is not None:
             return row.changed(checkpoints=commit.sequence, stop_request=None)
         return row.changed(checkpoints=commit.sequence)
     changes: dict[str, Any] = {"checkpoints": commit.sequence}
