@@ -619,13 +619,9 @@ class Units:
     def _undo_of(self, unit: Asked) -> tuple[str, Slot]:
         """Return what undoes a call; raises before the call is made if another process could not."""
         try:
-            if self.plays is not None:
-                raise BadRequest(
-                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo without a double.",
-                    fix="In a simulation, let the node have the undo, and give that a double.",
-                )
+            path = f"{self._call.path}/{unit.name}"
             by, given = undo_of_call(
-                self._midway.run.flow, unit.fn, unit.args, unit.kwargs, unit.options.undo
+                self._midway.run.flow, path, unit.fn, unit.args, unit.kwargs, unit.options.undo
             )
             return by, self._space.change(UNDONE_BY, 1, given, ValueForm.WHOLE)
         except BaseException:
