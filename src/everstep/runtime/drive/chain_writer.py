@@ -662,6 +662,10 @@ class Journal:
         else:
             body, digest = seal(record, self.head.digest, payloads)
         is_final = status is not None and status.is_final
+        # One that fails while it is cancelled is undone as its flow says of that, or as a person wants.
+        heeds_stop = status is Status.COMPLETED or (
+            status is Status.FAILED and self._state.undo is not None and not self._state.undo.has_begun
+        )
         commit = Commit(
             self.run_id,
             record.sequence,
@@ -672,7 +676,7 @@ class Journal:
             record.keyframe,
             status,
             admission,
-            is_final and status is not Status.COMPLETED,
+            is_final and not heeds_stop,
             record.created_at if is_final else None,
             tuple(self.waits) if self.waits else (),
             tuple(self._state.gone) if self._state.gone else (),

@@ -228,6 +228,31 @@ def interrupted_parts(body: Bodies) -> Parts:
     return [reserve, pay, send]
 
 
+def atomic_parts(body: Bodies) -> Parts:
+    """An atomic flow that is undone as a whole, cancelled between its two effects."""
+    reserve, _, _ = shop_nodes(body)
+
+    def call_back(shelf: int, truck: str, ctx: Context) -> None:
+        with at(body, ctx, shelf, truck):
+            pass
+
+    @node(output="label", effects="effectful", idempotency_key="auto")
+    def print_label(shelf: int, ctx: Context):
+        with body("print_label", ctx):
+            return f"label {shelf}"
+
+    @node(output="truck", effects="effectful", idempotency_key="auto")
+    def load(label: str, ctx: Context):
+        with body("load", ctx):
+            pass
+        if not (body.folder / CANCELLED).exists():
+            raise KeyboardInterrupt
+        return f"truck with {label}"
+
+    delivery = Flow("delivery", [print_label, load])
+    return [reserve, delivery.as_node(durability="atomic", undo=call_back).lift("truck")]
+
+
 CANCELLED = "cancelled"
 
 
@@ -341,6 +366,7 @@ MORE_SAGAS = {
     "strong-saga": Scenario(saga_parts, GUESTS, "strong"),
     "undone-if-asked": Scenario(asking_parts, ORDER, "strong", program=say_what_to_do, undo="ask"),
     "undone-later": Scenario(shop_nodes, ORDER, program=undo_later, undo="never"),
+    "undone-atomic": Scenario(atomic_parts, ORDER, program=cancel_in_an_effect, atomic=("delivery",)),
     "not-undone": Scenario(tolerant_parts, {"guests": ["rude", "kind", "rude"]}),
 }
 """Those that `EVERSTEP_SOAK=1` adds."""
