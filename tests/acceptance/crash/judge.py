@@ -174,7 +174,9 @@ def judge_undone(case: Case, where: str) -> None:
     addresses = [f"{path}@{visit}" if visit > 1 else path for path, visit in ended]
     expected = [f"{one}{UNDONE}" for one in reversed(addresses) if f"{one}{UNDONE}" in undone]
     assert undone == expected, f"{where}: undone in another order: {undone}"
-    again = [begun[k] for k in range(1, len(begun)) if begun[k] in begun[: k - 1] and begun[k] != begun[k - 1]]
+    again = [
+        begun[k] for k in range(1, len(begun)) if begun[k] in begun[: k - 1] and begun[k] != begun[k - 1]
+    ]
     assert not again, f"{where}: {again} was undone again though more had been undone"
 
 

@@ -37,7 +37,8 @@ SHAPES = (
     *("steps-kept-by-a-retry", "steps-held-by-a-budget", "signals-between-steps"),
     *("undone-calls", "undone-when-cancelled"),
 )
-"""What a node does with durable calls, and what undoes a run: by default each is killed at a few points, that follow from a seed."""
+"""What a node does with durable calls, and what undoes it: by default each is killed at a few points, that
+follow from a seed."""
 SEED = os.environ.get("EVERSTEP_SEED", "0")
 OBJECTS = {"create", "mark", "remove"}
 

@@ -21,7 +21,11 @@ def recorded(host: Host, run_id: str) -> dict[str, VisitDouble]:
     for record in host.history(run_id):
         for step in record.steps:
             if step.status is Status.COMPLETED and not step.path.startswith("@"):
-                named = [(step.whole_name(write.name), write.version) for write in step.writes if write.name != UNDONE_BY]
+                named = [
+                    (step.whole_name(write.name), write.version)
+                    for write in step.writes
+                    if write.name != UNDONE_BY
+                ]
                 writes[step.path, step.visit] = named
     values = host.debug.recall(run_id, [version for named in writes.values() for version in named])
     found: dict[str, VisitDouble] = {}

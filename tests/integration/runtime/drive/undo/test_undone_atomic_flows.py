@@ -169,7 +169,6 @@ def test_atomic_flows_under_way_end_before_their_run_is_undone(fails: bool) -> N
 
 
 def test_an_atomic_flow_that_fails_while_its_run_is_cancelled_is_left_as_it_is() -> None:
-    outside = Outside()
 
     async def main() -> RunResult:
         begun = asyncio.Event()
