@@ -1,9 +1,11 @@
-"""Letters under a rate limit: so many a minute for each shop, one at a time for each customer, as fast as the mail service allows.
+"""Letters under a rate limit: so many a minute for each shop, and one at a time for each customer.
 
     python examples/newsletter.py sqlite:///runs.db
 
-Start it in as many terminals as you like, kill any of them and start them again: the store counts, so all of them together keep
-to the limits, and each letter is sent under one key. `everstep limits --store sqlite:///runs.db` shows what waits, and why.
+Start it in as many terminals as you like, kill any of them and start them again: the store counts, so all of
+them together keep to the limits, and each letter is sent under one key. What waits, and why, shows
+
+    everstep limits --store sqlite:///runs.db
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def example(name: str) -> ModuleType:
 
 
 def lives(main: Callable[[Host, ManualClock], T], dies: int = 0, counts: Killer | None = None) -> T:
-    """Return what `main` does; if `dies` says so, its first process dies at that write, and another goes on."""
+    """Return what `main` does; a first process dies at write `dies`, and another goes on."""
     data, clock = MemoryData(), ManualClock(auto=True)
     for act in (Killer(dies, act=crash) if dies else counts, None):
         store = Opened(MemoryStore(clock, data), None, "memory:")
