@@ -662,10 +662,6 @@ class Journal:
         else:
             body, digest = seal(record, self.head.digest, payloads)
         is_final = status is not None and status.is_final
-        # One that fails while it is cancelled is undone as its flow says of that, or as a person wants.
-        heeds_stop = status is Status.COMPLETED or (
-            status is Status.FAILED and self._state.undo is not None and not self._state.undo.has_begun
-        )
         commit = Commit(
             self.run_id,
             record.sequence,
@@ -676,14 +672,17 @@ class Journal:
             record.keyframe,
             status,
             admission,
-            is_final and not heeds_stop,
+            is_final and status is not Status.COMPLETED,
             record.created_at if is_final else None,
             tuple(self.waits) if self.waits else (),
             tuple(self._state.gone) if self._state.gone else (),
             hurries=self.outbox is not None and admission is None,
         )
-        if self._state.undo is not None and self._state.undo.has_begun:
-            commit = self._with_undoing(commit)
+        if self._state.undo is not None:
+            if self._state.undo.has_begun:
+                commit = self._with_undoing(commit)
+            elif status is Status.FAILED:  # while it is cancelled: undone as its flow says of that
+                commit = msgspec.structs.replace(commit, answers_stop=False)
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.results import result_of, wait_for
     from everstep.runtime.drive.children.starts import Starts, starts_of
     from everstep.runtime.drive.units.undone import undo_of_call
+    from everstep.runtime.preflight import check_undoes
 else:
     check_starts = on_demand("everstep.runtime.drive.children.admitting:check_starts")
     ordered = on_demand("everstep.runtime.drive.children.admitting:ordered")
@@ -81,6 +82,7 @@ else:
     wait_for = on_demand("everstep.runtime.drive.children.results:wait_for")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     undo_of_call = on_demand("everstep.runtime.drive.units.undone:undo_of_call")
+    check_undoes = on_demand("everstep.runtime.preflight:check_undoes")
 
 log = logging.getLogger("everstep")
 _NOT_IN_NAMES = frozenset("/@#=$")
@@ -620,6 +622,8 @@ class Units:
         """Return what undoes a call; raises before the call is made if another process could not."""
         try:
             path = f"{self._call.path}/{unit.name}"
+            if self._journal.writes:
+                check_undoes(self._midway.run.services, f"step {path!r} says how it is undone")
             by, given = undo_of_call(
                 self._midway.run.flow, path, unit.fn, unit.args, unit.kwargs, unit.options.undo
             )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from everstep import AsyncHost, Context, Flow, Host, Retry, Status, node, wait
@@ -374,3 +375,27 @@ def test_a_run_that_fails_while_it_is_cancelled_is_undone_as_that_says(
     assert sorted(shop.log) == sorted(DONE + UNDONE)
     assert undoing == "complete"
     assert result.status is (Status.FAILED if when == "both" else Status.CANCELLED)
+
+
+def undo_later(given: str, idempotency_key: str) -> None:
+    """What would undo the durable call below."""
+
+
+def test_a_store_that_does_not_keep_undoing_is_refused_by_name(host: Host, shop: Shop) -> None:
+    store: Any = host._host._services.store
+    store.capabilities = msgspec.structs.replace(store.capabilities, undoes=False)
+    with pytest.raises(BadRequest, match="flow 'order' has nodes that say how they are undone, and this store"):
+        run(host, shop.flow())
+    with pytest.raises(BadRequest, match="this store does not keep that a run undoes"):
+        host.start(shop.flow(), {"order": "A"}, run_id="b")
+
+    @node(output="made")
+    def make(order: str, ctx: Context) -> str:
+        return ctx.step("make", str.upper, order, undo=undo_later)
+
+    result = run(host, Flow("calls", [make]))
+    assert result.error is not None
+    assert "step 'make/$make' says how it is undone" in result.error.message
+    assert shop.log == []
+    assert host.runs(id_prefix="b") == []
+    assert host.run(Flow("plain", [node(output="x")(lambda: 1).with_name("one")]))["x"] == 1

@@ -84,7 +84,10 @@ class Life(Sagas):
             assert all(found.is_sound for found in host.storage.verify(RUN))
 
 
-SHAPES = {"one": (one, {"part": "a"}), "many": (many, PARTS)}
+SHAPES: dict[str, tuple[Callable[[Outside], Flow], dict[str, Any]]] = {
+    "one": (one, {"part": "a"}),
+    "many": (many, PARTS),
+}
 
 
 @pytest.mark.parametrize("keyframe_bytes", [0, 1 << 16])
