@@ -384,7 +384,9 @@ def undo_later(given: str, idempotency_key: str) -> None:
 def test_a_store_that_does_not_keep_undoing_is_refused_by_name(host: Host, shop: Shop) -> None:
     store: Any = host._host._services.store
     store.capabilities = msgspec.structs.replace(store.capabilities, undoes=False)
-    with pytest.raises(BadRequest, match="flow 'order' has nodes that say how they are undone, and this store"):
+    with pytest.raises(
+        BadRequest, match="flow 'order' has nodes that say how they are undone, and this store"
+    ):
         run(host, shop.flow())
     with pytest.raises(BadRequest, match="this store does not keep that a run undoes"):
         host.start(shop.flow(), {"order": "A"}, run_id="b")
