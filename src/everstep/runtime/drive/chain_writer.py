@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import FlowMeter
     from everstep.runtime.operations.acting import riding, written
     from everstep.runtime.outage.outbox import Outbox
-    from everstep.runtime.waits.notices.told import tell_of_undo
     from everstep.runtime.tracing.spans import DriveTrace
 else:
     look_at_act = on_demand("everstep.codec.notes:look_at_act")
@@ -62,10 +61,11 @@ else:
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
     Outbox = on_demand("everstep.runtime.outage.outbox:Outbox")
-    tell_of_undo = on_demand("everstep.runtime.waits.notices.told:tell_of_undo")
 
 
 T = TypeVar("T")
+_UNDONE = "undone"
+"""`Occasion.UNDONE`; most processes do not load what has all occasions."""
 _RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED
 KEYFRAME_BYTES = 8 * 1024
 """A resume reads at least so much behind a keyframe: some fifty small steps."""
@@ -406,7 +406,8 @@ class Journal:
         ended, about = Status(undo.ends), {"undo": undo.came_to}
         if ended is Status.CANCELLED:
             await self.stop_for_good()
-        tell_of_undo(self, undo.came_to)
+        if not undo.is_declined and all(row.occasion != _UNDONE for row in self.tells):
+            self.tell(_UNDONE)
         await self.flush(
             Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
         )

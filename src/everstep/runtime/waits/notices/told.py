@@ -69,13 +69,6 @@ def tell_of_budget(journal: Journal) -> None:
     journal.tell(Occasion.BUDGET)
 
 
-def tell_of_undo(journal: Journal, came_to: str) -> None:
-    """Let people hear that what a run did was undone: it is about to end."""
-    is_told = any(row.occasion == Occasion.UNDONE for row in journal.tells)
-    if came_to != "declined" and not is_told:
-        journal.tell(Occasion.UNDONE)
-
-
 async def set_aside(services: Services, run_id: str, epoch: int, reason: str) -> None:
     """Mark a damaged run, and let people hear of it in the same act."""
     if services.store.capabilities.has_notices:
