@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everstep.client.looking.comparison import Comparison
     from everstep.client.looking.drawing import FlowDrawing, RunDrawing
     from everstep.client.looking.edges import RunEdges
-    from everstep.client.looking.schedules import ScheduleInfo
+    from everstep.client.looking.schedules import AppliedSchedule, ScheduleInfo
     from everstep.client.looking.shown_values import RawValue, RunValues
     from everstep.client.looking.store_info import StoreInfo
     from everstep.client.looking.timeline import Timeline
@@ -712,6 +712,23 @@ class SyncScheduleCalls:
                 by=by,
                 comment=comment,
             )
+        )
+
+    def apply(
+        self,
+        flows: Flow | Iterable[Flow],
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Sequence[AppliedSchedule]:
+        """Make the schedules of these flows what they declare, and say what was done about each.
+
+        One that is declared no more is paused, and goes on when it is declared again. Those that were made
+        by hand under other ids are left alone. With `dry_run` it is only said what would be done.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.apply(flows, dry_run=dry_run, by=by, comment=comment)
         )
 
     def list(
