@@ -1,4 +1,4 @@
-"""Schedules of a simulated fleet: made, paused, changed, asked for, filled; and what each time must have come to."""
+"""Schedules of a simulated fleet: made, paused, changed, asked for, filled; and what came of each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from everstep import Host, Node, chain, wait
+from everstep import Host, chain, wait
 from everstep.errors import LeaseConflict
 from everstep.graph.author.flow import Flow
 from everstep.model.durations import span_of
@@ -38,8 +38,9 @@ def quick() -> Flow:
 def slow() -> Flow:
     """Rests for longer than some schedules do, so that its runs overlap."""
     rests = wait.timer("rest", duration=25, payload="begun", output="rested")
-    nodes = [effect("begin", ["at"], "begun", lambda at: at), rests]
-    return flow("slow", [chain(*nodes, Node(str, name="end", inputs=["rested"], output="ended"))], "strong")
+    begins = effect("begin", ["at"], "begun", lambda at: str(at))
+    ends = effect("end", ["rested"], "ended", lambda rested: rested)
+    return flow("slow", [chain(begins, rests, ends)], "strong")
 
 
 FLOWS: Mapping[str, Flow] = {made.name: made for made in (quick(), slow())}
@@ -141,13 +142,8 @@ class Operator:
         is_asked = plan.asks is None or run_asked_for(plan.schedule_id, ASKED) in runs
         last = row.created_at + timedelta(seconds=plan.until)
         is_filled = plan.fills is None or run_for(plan.schedule_id, _times(plan, row.created_at, -1)) in runs
-        if (
-            told.next is None
-            or told.next <= last
-            or told.pending
-            or told.backfill
-            or not (is_asked and is_filled)
-        ):
+        is_done = told.next is not None and told.next > last and told.backfill is None
+        if not (is_done and is_asked and is_filled):
             return False
         with suppress(LeaseConflict):
             host.cancel(plan.schedule_id)
@@ -185,13 +181,14 @@ def _judged(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
     while (at := _times(plan, state.created, len(due) + 1)) <= state.after:
         due.append(at)
     runs = [kept[run_for(name, at)] for at in due if run_for(name, at) in kept]
-    if state.missed or state.refused or state.pending:
-        yield f"{name} has missed {state.missed}, refused {state.refused}: {state.said}; {state.pending} wait."
+    if state.missed or state.refused:
+        yield f"{name} has missed {state.missed} and refused {state.refused}: {state.said}."
     if state.skipped and plan.overlap != "skip":
         yield f"{name} has skipped {state.skipped}, and its overlap is {plan.overlap}."
-    if not len(due) - state.skipped <= len(runs) <= len(due):
-        yield f"{name} was due {len(due)} times, has {len(runs)} runs of them, and has skipped {state.skipped}."
-    if state.after < state.created + timedelta(seconds=plan.until):
+    left = state.skipped + len(state.pending)
+    if not len(due) - left <= len(runs) <= len(due):
+        yield f"{name} was due {len(due)} times, and has run {len(runs)} and left {left}."
+    if at <= state.created + timedelta(seconds=plan.until):
         yield f"{name} was not looked at to the end."
     for run in runs:
         status = run.row.status
@@ -212,7 +209,7 @@ def _judged(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
     ours = {run.row.run_id for run in runs} | {run_asked_for(name, ASKED)}
     ours |= {run_for(name, _times(plan, state.created, -k)) for k in range(61)}
     for run_id, run in kept.items():
-        if run.row.started_by is not None and run.row.started_by.run_id == name and run_id not in ours:
+        if run.row.started_by is not None and run.row.started_by.run == name and run_id not in ours:
             yield f"{name} has started {run_id!r}, which is of none of its times."
 
 

@@ -19,16 +19,23 @@ from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, ifelse, node
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.author.wiring import chain
+from everstep.graph.tells import Occasion, Tell
 from everstep.model.commits import OnParentCancel, scheduling
 from everstep.model.enums import Status
 from everstep.model.shapes import understood
-from everstep.graph.tells import Occasion, Tell
 from everstep.model.waits import SIGNAL_KIND
 from everstep.on_demand import on_demand
 from everstep.runtime.drive.children.admitting import admit
 from everstep.runtime.drive.children.orders import ChildOrder
 from everstep.runtime.operations.bulk.flow import PATIENCE, STEPS, again_if_store_is_away
-from everstep.runtime.operations.schedules.deciding import AT_ONCE, Due, due, pause_after, run_asked_for, run_for
+from everstep.runtime.operations.schedules.deciding import (
+    AT_ONCE,
+    Due,
+    due,
+    pause_after,
+    run_asked_for,
+    run_for,
+)
 from everstep.runtime.operations.schedules.spec import (
     BACKFILL_TAG,
     SCHEDULE_TAG,
@@ -102,9 +109,7 @@ def schedule_flow(
         return made(kind=SIGNAL_KIND, signal=SIGNAL, until=state["wake"], default=None)
 
     parts = [chain(look, begin, goes_on), chain(rest, look)]
-    return Flow(
-        scheduling(name), parts, entry="look", max_steps=STEPS, max_visits=STEPS, notify=tuple(tells)
-    )
+    return Flow(scheduling(name), parts, entry="look", max_steps=STEPS, max_visits=STEPS, notify=tuple(tells))
 
 
 def tells_of_schedule(tells: Iterable[Tell], spec: ScheduleSpec) -> list[Tell]:
