@@ -833,10 +833,10 @@ class SyncScheduleCalls:
             lambda host: host.schedules.stop_backfill(schedule_id, by=by, comment=comment)
         )
 
-    def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+    def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> bool:
         """Remove a schedule for good; its id is free again. Runs that it has started go on.
 
-        One that starts something at this moment is removed when asked again.
+        One that starts something at this moment starts no more: false, and it is removed when asked again.
         """
         return self._lanes.call(lambda host: host.schedules.delete(schedule_id, by=by, comment=comment))
 

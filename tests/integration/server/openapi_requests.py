@@ -27,7 +27,7 @@ EXAMPLES = 100 if os.environ.get("EVERSTEP_SOAK") == "1" else 4
 SEED = 20_260
 
 KNOWN: dict[str, list[str]] = {
-    "run_id": ["done", "broken"],
+    "run_id": ["done", "broken", "nightly"],
     "wait_id": [],
     "token": [],
     "notice_id": [],
@@ -75,6 +75,9 @@ WHATEVER_IT_ASKS = [
     "list_checkpoints",
     "list_values",
     "fetch_value",
+    "create_schedule",
+    "change_schedule",
+    "backfill_schedule",
 ]
 """What these take depends on the wait, the flow, how the run stands or, for a checkpoint given twice, another
 parameter, or is a language, a time or a label, which no schema can say; so 400 and 422 are answers."""

@@ -384,19 +384,21 @@ class ScheduleCalls:
 
         await self._send(schedule_id, "stop_backfill", stop, None, by, comment)
 
-    async def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+    async def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> bool:
         """Remove a schedule for good; its id is free again. Runs that it has started go on.
 
-        One that starts something at this moment is removed when asked again.
+        One that starts something at this moment starts no more: false, and it is removed when asked again.
         """
         act = act_of(by, comment)
 
-        async def delete() -> None:
+        async def delete() -> bool:
             row = await self._row(schedule_id)
-            if (await self._runs.cancel(row.run_id, act)).is_final:
+            is_over = (await self._runs.cancel(row.run_id, act)).is_final
+            if is_over:
                 await erase_at(self._services, await self._runs.reader.row(row.run_id), act)
+            return is_over
 
-        await self._parts.audited("delete_schedule", act, delete(), schedule_id)
+        return await self._parts.audited("delete_schedule", act, delete(), schedule_id)
 
     async def _send(
         self,
