@@ -341,8 +341,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.OPERATOR,
         reach=Reach.FLOWS,
         is_signed=True,
-        summary="Start runs of a flow again and again by the clock. The flow need not be here. The same again "
-        "changes nothing.",
+        summary="Start runs of a flow again and again by the clock. The flow need not be here. "
+        "The same again changes nothing.",
         handler=schedules.create,
         body=Body(shapes.MakeSchedule),
         answers={200: _json("The schedule.", ScheduleInfo, {"Location": "Where it is shown."})},
@@ -419,7 +419,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.OPERATOR,
         reach=Reach.RUN,
         is_signed=True,
-        summary="Start a run of a schedule now, whatever its times; a worker does it, once for the same `id`.",
+        summary="Start a run of a schedule now, whatever its times; a worker does it, once for an `id`.",
         handler=schedules.run,
         body=Body(shapes.RunSchedule, required=False),
         answers={

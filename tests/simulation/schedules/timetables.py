@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,6 +27,8 @@ from tests.simulation.stores import place
 from tests.simulation.users.flows import effect, flow
 
 LOOK = 3.0
+LATE = 300.0
+"""Who was stopped while it started a run, with its schedule gone meanwhile, has started it by then."""
 ASKED = "please"
 
 
@@ -107,6 +109,7 @@ class Operator:
             for plan in self._plans:
                 while not persist(here, partial(self._is_over, world, host, plan)):
                     here.sleep(LOOK)
+            here.sleep(LATE)
             while not all(row.status.is_final for row in self._rows(here, host)):
                 here.sleep(LOOK)
 
@@ -169,6 +172,9 @@ class TimetableTrial(FleetTrial):
         broken = list(judge.all(world.explained))
         for plan in self._plans:
             broken += [Broken("each time once", said) for said in _judged(plan, judge.kept)]
+            clocks = any(taken.choice.startswith("clock") for taken in world.ledger.taken)
+            if not (self._skew or clocks):  # else the times of rows are those of several clocks
+                broken += [Broken("one after the other", said) for said in _in_order(plan, judge.kept)]
         return broken
 
 
@@ -180,7 +186,7 @@ def _judged(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
     due: list[datetime] = []
     while (at := _times(plan, state.created, len(due) + 1)) <= state.after:
         due.append(at)
-    runs = [kept[run_for(name, at)] for at in due if run_for(name, at) in kept]
+    runs = _runs(plan, kept, due)
     if state.missed or state.refused:
         yield f"{name} has missed {state.missed} and refused {state.refused}: {state.said}."
     if state.skipped and plan.overlap != "skip":
@@ -194,11 +200,6 @@ def _judged(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
         status = run.row.status
         if status != "completed" and not (status == "cancelled" and plan.overlap == "replace"):
             yield f"{run.row.run_id} of {name} is {status}."
-    if plan.overlap == "queue":
-        for one, other in pairwise(runs):
-            assert one.row.ended_at is not None
-            if other.row.created_at < one.row.ended_at:
-                yield f"{other.row.run_id} began before {one.row.run_id} was over."
     if plan.asks is not None and run_asked_for(name, ASKED) not in kept:
         yield f"{name} has not started what it was asked for."
     if plan.fills is not None:
@@ -211,6 +212,22 @@ def _judged(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
     for run_id, run in kept.items():
         if run.row.started_by is not None and run.row.started_by.run == name and run_id not in ours:
             yield f"{name} has started {run_id!r}, which is of none of its times."
+
+
+def _runs(plan: Plan, kept: Mapping[str, Kept], times: Iterable[datetime]) -> list[Kept]:
+    ids = [run_for(plan.schedule_id, at) for at in times]
+    return [kept[run_id] for run_id in ids if run_id in kept]
+
+
+def _in_order(plan: Plan, kept: Mapping[str, Kept]) -> Iterator[str]:
+    """Yield which run of a queue began before the one before it was over."""
+    if plan.overlap != "queue":
+        return
+    made = kept[plan.schedule_id].row.created_at
+    for one, other in pairwise(_runs(plan, kept, (_times(plan, made, k) for k in range(1, 100)))):
+        assert one.row.ended_at is not None
+        if other.row.created_at < one.row.ended_at:
+            yield f"{other.row.run_id} began before {one.row.run_id} was over."
 
 
 def trial(seed: int, store: str) -> TimetableTrial:

@@ -190,8 +190,8 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     CutChild: "cut",
     Waits: "waits next",
     ScheduleList: "schedules next",
-    ScheduleInfo: "schedule_id flow cron every zone overlap catch_up jitter time_input priority group declared "
-    "status paused next last last_run started skipped missed pending refused backfill",
+    ScheduleInfo: "schedule_id flow cron every zone overlap catch_up jitter time_input priority group "
+    "declared status paused next last last_run started skipped missed pending refused backfill",
     BackfillInfo: "after until started there left",
     Times: "times",
     NoticeList: "notices next",

@@ -15,7 +15,7 @@ from everstep.results import ScheduleInfo
 from everstep.server.access.roles import Principal
 from everstep.server.bodies import read_struct, who_of
 from everstep.server.callers import check_id_free, check_run_seen, check_start_seen, flows_for, seen_by
-from everstep.server.checks import MOST, limit_of, run_id_of
+from everstep.server.checks import MOST, RUN_ID, limit_of, matching, run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.shapes import (
     AskedRun,
@@ -51,7 +51,7 @@ def _shaped(flow: Flow | None, inputs: Mapping[str, Any] | None) -> Mapping[str,
 async def listing(service: Service, request: Request) -> Response:
     """List schedules, the newest first."""
     caller, limit = seen_by(request), limit_of(request)
-    flow, before = request.query_params.get("flow"), request.query_params.get("before")
+    flow, before = request.query_params.get("flow"), matching(request, "before", RUN_ID)
     if before is not None:
         await check_run_seen(service, caller, before)
     schedules = service.host.schedules

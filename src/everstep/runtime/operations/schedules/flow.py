@@ -138,9 +138,9 @@ def _seen(state: State, said: Any, schedule_id: str, now: datetime) -> dict[str,
             state.refused += 1
             state.said = str(error)
     found = _due(state, schedule_id, now)
-    if state.change is not None:
-        if found.start or asked is not None or (found.wake is not None and found.wake <= now):
-            # What was due before it is started as it was said before.
+    is_behind = found.next is not None and found.next <= now
+    if state.change is not None and not is_behind:  # what was due before it is started as it was said before
+        if found.start or asked is not None:
             found = msgspec.structs.replace(found, wake=now)
         else:
             state.spec, state.change, state.after = state.change, None, now
