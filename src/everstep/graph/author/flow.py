@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.graph.limits import Limit
+    from everstep.graph.schedules import Schedule, schedules_of
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
     joined = on_demand("everstep.graph.check.started_flows:joined")
     read = on_demand("everstep.graph.ir.read:read")
+    schedules_of = on_demand("everstep.graph.schedules:schedules_of")
     Writer = on_demand("everstep.graph.ir.write:Writer")
 
 
@@ -78,13 +80,15 @@ class Flow:
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
     what its runs keep is encrypted. `starts` are flows whose runs its nodes may start with `ctx.start`; who
-    loads it loads them.
+    loads it loads them. `schedules` say when its runs are started, once `host.schedules.apply` makes them.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
     starts: tuple[Flow, ...]
     """Flows whose runs its nodes may start, those of flows inside it included."""
+    schedules: tuple[Schedule, ...] = ()
+    """When runs of it are started, once that is applied."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     source: str | None = None
@@ -123,6 +127,7 @@ class Flow:
         undo: UndoWhen = "both",
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
+        schedules: Iterable[Schedule] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -157,6 +162,8 @@ class Flow:
             starts=starts,
         )
         self._take(said)
+        if schedules:
+            self.schedules = schedules_of(name, schedules)
         self._wire(flatten(nodes), said)
         if self._raises and self.problems.errors:
             self._refuse()
