@@ -93,6 +93,8 @@ class Flow:
     """What its maker adds to how its runs go on, if a front end made it."""
     source: str | None = None
     """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+    plays_undo: Callable[[str, Node], Node] | None = None
+    """What gives a simulation the double of what undoes a durable call, by the path of that."""
     _raises = True
 
     def __init__(

@@ -678,8 +678,11 @@ class Journal:
             tuple(self._state.gone) if self._state.gone else (),
             hurries=self.outbox is not None and admission is None,
         )
-        if self._state.undo is not None and self._state.undo.has_begun:
-            commit = self._with_undoing(commit)
+        if self._state.undo is not None:
+            if self._state.undo.has_begun:
+                commit = self._with_undoing(commit)
+            elif status is Status.FAILED:  # while it is cancelled: undone as its flow says of that
+                commit = msgspec.structs.replace(commit, answers_stop=False)
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)

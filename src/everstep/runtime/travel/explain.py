@@ -26,11 +26,12 @@ from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import RESULT, StepRecord
 from everstep.model.shapes import shown
 from everstep.model.waits import SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
-from everstep.ports.store import RunRow
+from everstep.ports.store import RunRow, StopRequest
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
+from everstep.runtime.drive.undo.rules import may_undo
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.operations.pausing import check_going_on
 from everstep.runtime.operations.untaken import Untaken, untaken
@@ -204,6 +205,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.stop_request is not None
+    over = over or (row.status.is_final and state.undo is not None and state.undo.is_over)
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
@@ -228,7 +230,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         becomes_fork=not waiting.goes_on,
     )
     if state.undo is not None:
-        explained = _with_undo(explained, state.undo)
+        explained = _with_undo(explained, state.undo, flow, row.stop_request, state)
     if over or explained.is_undoing or compat.verdict is not Compatibility.CONTINUES:
         return msgspec.structs.replace(explained, recorded=tuple(_recorded(state, is_over=True)))
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun" or _goes_on_inside(wait)}
@@ -241,9 +243,12 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     )
 
 
-def _with_undo(explained: Explanation, undo: Undoing) -> Explanation:
+def _with_undo(
+    explained: Explanation, undo: Undoing, flow: Flow, stop: StopRequest | None, state: RunState
+) -> Explanation:
     """Return it with what would be undone, or is yet to be."""
-    undoes = () if undo.is_over else tuple(entry.address for entry in reversed(undo.stack))
+    is_left = not undo.is_over and (stop is None or may_undo(flow, state, stop))
+    undoes = tuple(entry.address for entry in reversed(undo.stack)) if is_left else ()
     return msgspec.structs.replace(explained, undoes=undoes, is_undoing=undo.has_begun)
 
 
