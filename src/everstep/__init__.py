@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import Limit, Singleton
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
 else:
@@ -62,6 +62,7 @@ __all__ = [
     "Node",
     "Retention",
     "Retry",
+    "Singleton",
     "Status",
     "__version__",
     "at_least",
@@ -88,6 +89,7 @@ _HOMES = {
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",
     "Limit": "everstep.graph.limits",
+    "Singleton": "everstep.graph.limits",
     "current": "everstep.steps",
     "report": "everstep.graph.check.report",
     "step": "everstep.steps",

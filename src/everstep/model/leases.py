@@ -51,6 +51,12 @@ class KeyLimit(msgspec.Struct, frozen=True, kw_only=True):
     starts: int | None = None
     """So many first claims within `span`; of a supplier, so much weight of calls."""
     span: timedelta = timedelta()
+    alone: bool = False
+    """Only one run of a key may have begun and not ended: it holds a place until then, halted or not."""
+
+
+ALONE = "@"
+"""What the name of a key begins with of which one run is unfinished at a time."""
 
 
 class KeyState(msgspec.Struct, array_like=True):
@@ -59,7 +65,8 @@ class KeyState(msgspec.Struct, array_like=True):
     log: list[tuple[int, int]] = []
     """When something began that counts, in microseconds since 1970, and what it counts; the oldest first."""
     holders: dict[str, tuple[int, int]] = {}
-    """Calls that hold a place: until when, and what they count."""
+    """Calls that hold a place: until when, and what they count. Of a key that one run has at a
+    time, that run."""
     closed_until: int = 0
     """Until when nothing may begin, as who limits it asked for."""
     span: int = 0

@@ -448,6 +448,10 @@ SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name
 -- name: limit_now
 SELECT coalesce($1::bigint, {schema}.now_1());
 
+-- name: under_way
+SELECT run_id FROM {schema}.runs
+WHERE run_id = ANY ($1::text[]) AND epoch > 0 AND status IN ('running', 'halted');
+
 -- name: limit_states
 SELECT limit_key, state FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);
 

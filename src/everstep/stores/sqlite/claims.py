@@ -100,11 +100,10 @@ class SqliteDueRuns:
         return [run_id for run_id, _ in chosen]
 
     def keep_starts(self, claimed: Iterable[tuple[RunRow, Lease]]) -> None:
-        """Keep that runs got their first lease; in the transaction that gives it."""
+        """Keep which runs began, and which have a key alone; in the transaction that gives them a lease."""
         assert self.keys is not None
         for row, lease in claimed:
-            if lease.epoch == 1:
-                self.keys.started(row.flow_id, row.group or "")
+            self.keys.started(row.flow_id, row.group or "", row.run_id, starts=lease.epoch == 1)
         self._limits().keep(self.keys.changed)
 
     def check_room(self, run_id: str, limits: Sequence[KeyLimit], now: datetime) -> None:
@@ -115,7 +114,7 @@ class SqliteDueRuns:
                 live[flow_id, group] -= 1  # its own, which is to be taken over or refused
             quotas = {flow_id: Quota(limits=tuple(limits))}
             self.keys = self._limits().room(quotas, live, now)
-            if not self.keys.has(flow_id, group, starts=epoch == 0):
+            if not self.keys.has(flow_id, group, starts=epoch == 0, run_id=run_id):
                 raise self.keys.refusal(run_id, flow_id, group, starts=epoch == 0)
 
     def _lanes(
