@@ -51,6 +51,8 @@ class KeyRoom:
         for (flow_id, group), count in live.items():
             for key in keys_in(group).values() if flow_id in self._limits else ():
                 self._live[key_name(flow_id, key)] += count
+        self.holders: dict[str, tuple[str, str]] = {}
+        """Runs that keep others of their flow and group from starting: they may be due themselves."""
         self.changed: dict[str, KeyState] = {}
         """States that are to be kept."""
 
@@ -75,14 +77,15 @@ class KeyRoom:
                 return False
             if starts and limit.starts is not None and self._until(limit, key) > self._now:
                 return False
-            if limit.alone and (starts or run_id is not None) and self._others(key, run_id):
+            if limit.alone and (starts or run_id is not None) and (others := self._others(key, run_id)):
+                self.holders |= dict.fromkeys(others, (flow_id, group))
                 return False
         return True
 
     def _others(self, key: str, run_id: str | None) -> list[str]:
-        """Return the runs that have a key alone, but for one; an unnamed one stands for what was chosen."""
+        """Return the runs that have a key alone, but for one; one without a name is what was chosen."""
         others = [one for one in self._state(key).holders if one != run_id and self._is_under_way(one)]
-        return others or ["another"] * self._chosen[key]
+        return others or [""] * self._chosen[key]
 
     def refusal(self, run_id: str, flow_id: str, group: str, *, starts: bool) -> NoRoom:
         """Say which limit has no room for a run."""

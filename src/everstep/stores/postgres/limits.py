@@ -84,6 +84,11 @@ class PostgresLimits:
         self._look_up(db, [run_id])
         return self._under_way[run_id]
 
+    def holders(self) -> list[str]:
+        """Return the runs that keep others from starting, as far as it was asked."""
+        assert self._keys is not None
+        return [run_id for run_id in self._keys.holders if run_id]
+
     def full_groups(self, flow_id: str) -> list[str]:
         """Return groups of which the rate is known to be full."""
         start = f"run {flow_id} "

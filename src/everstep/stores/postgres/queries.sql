@@ -172,6 +172,10 @@ SELECT {run} FROM {schema}.runs WHERE run_id = $1;
 -- name: run_now
 SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE run_id = $1;
 
+-- name: due_holders
+SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs
+WHERE run_id = ANY ($1::text[]) AND status = 'running' AND expires_at IS NULL AND needs_repair IS NULL;
+
 -- name: runs
 SELECT {run} FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)

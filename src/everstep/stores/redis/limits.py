@@ -14,6 +14,7 @@ import msgspec
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.engine.limits.keys import KeyRoom
 from everstep.errors import StoreUnavailable
+from everstep.model.enums import Status
 from everstep.model.leases import KeyLimit, KeyState, Lease, Quota
 from everstep.ports.limits import LimitChange
 from everstep.ports.store import RunRow, no_such_run
@@ -193,6 +194,7 @@ class _Look:
                 break
             for flow_id in self._limited:
                 self._full.setdefault(flow_id, set()).update(self._known_full(flow_id))
+        await self._add_holders()
         lanes = [
             Lane(*key[:3], [name[_NUMBER:].decode() for _, name in sorted(due)], starts=key[3])
             for key, due in self._lanes.items()
@@ -238,6 +240,17 @@ class _Look:
             read = await self._limits.read(unread)
             self._states |= read
             self._under_way |= await self._limits.under_way(read.values())
+
+    async def _add_holders(self) -> None:
+        """Add what has a key alone and is due itself: it may lie behind those that wait for it."""
+        asked = [run_id for run_id in self.keys.holders if run_id and run_id not in self._wish.apart_from]
+        found = await self._limits._ask("rows", *asked) if asked else []
+        for run_id, fields in zip(asked, map(hash_of, found), strict=True):
+            row = run_row(run_id, fields)
+            is_due = row.status is Status.RUNNING and row.lease is None and row.needs_repair is None
+            if is_due and (row.flow_id, row.flow_hash) in self._wish.flows:
+                lane = (row.priority, row.flow_id, row.group or "", False)
+                self._lanes.setdefault(lane, []).append((0.0, b"0" * _NUMBER + run_id.encode()))
 
     def _pass_over(self, room: Room, met: Iterable[LaneKey]) -> bool:
         """Leave out the groups that have no room; true if there are any."""

@@ -181,8 +181,8 @@ class SqliteDueRuns:
                     starts = way == "ownerless" and flow_id in limited
                     walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up, starts=starts)
                     walks.append(walk)
-                    for group, more in self._walk(walk, cursors, bindings, room):
-                        found.append(((priority, flow_id, group, starts), more))
+                    for group, more, is_new in self._walk(walk, cursors, bindings, room):
+                        found.append(((priority, flow_id, group, is_new), more))
                     if len(walk.met) == limit:
                         break
             if found or not any(walk.is_dry for walk in walks):
@@ -200,13 +200,16 @@ class SqliteDueRuns:
 
     def _walk(
         self, walk: _Walk, cursors: ExitStack, bindings: Bindings, room: Room
-    ) -> Iterator[tuple[str, list[Found]]]:
-        """Yield the lanes with due runs in turn, no more than a claim can use."""
+    ) -> Iterator[tuple[str, list[Found], bool]]:
+        """Yield the lanes with due runs in turn, no more than a claim can use, and whether those begin."""
         way, flow_id, priority = walk.way
         for group in self._groups(walk.way) if room.has(flow_id) else ():
             walk.passed.append(group)
             heads: list[Found] = []
-            for query in _LANES[way] if room.has(flow_id, group, starts=walk.starts) else ():
+            has_room = room.has(flow_id, group, starts=walk.starts)
+            if not has_room and (holders := self._due_holders(bindings, flow_id, group)):
+                yield group, [holders], False
+            for query in _LANES[way] if has_room else ():
                 cursor = self._db.cursor()
                 runs: Iterator[Any] = iter(
                     cursor.execute(self._sql[query], (*bindings, flow_id, priority, group))
@@ -216,9 +219,16 @@ class SqliteDueRuns:
                     heads.append(chain([head], runs))
             if heads:
                 walk.met.append(group)
-                yield group, heads
+                yield group, heads, walk.starts
             if len(walk.met) == walk.limit or walk.is_dry:
                 return
+
+    def _due_holders(self, bindings: Bindings, flow_id: str, group: str) -> list[tuple[int, str]]:
+        """Return what has the key of a group alone and is due: it may lie behind those that wait for it."""
+        if self.keys is None:
+            return []
+        held = [run_id for run_id, lane in self.keys.holders.items() if lane == (flow_id, group)]
+        return [one for run_id in held for one in self._rows("due_holder", (*bindings, run_id))]
 
     def _groups(self, way: Way) -> Iterator[str]:
         """Yield each group once, beginning after the one that was passed or served last."""

@@ -557,6 +557,18 @@ class Limits(Suite):
         ended(client, "one")
         assert lease_within(client, "two", SINGLE).epoch == again.epoch + 1
 
+    def test_a_run_that_has_its_key_is_found_behind_a_crowd_that_waits_for_it(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        many = client.crowd(300)
+        accept(client, [f"{number:03}" for number in range(many)], traits=alone("a"))
+        last = f"{many - 1:03}"
+        client.release(lease_within(client, last, SINGLE))
+        assert client.due(3, quotas=quotas) == [last]
+        given_back(client, last)
+        assert client.due(3, quotas=quotas) == [last]
+        ended(client, last)
+        assert client.due(3, quotas=quotas) == ["000"]
+
     def test_a_run_that_is_erased_has_no_key(self, limiting: Client) -> None:
         client, quotas = limiting, {"flow": SINGLE}
         if not client.store.capabilities.retains:
