@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -80,6 +80,24 @@ class KeyState(msgspec.Struct, array_like=True):
     def body(self) -> bytes | None:
         """Return what a store is to keep; nothing if there is nothing to know."""
         return msgspec.msgpack.encode(self) if self.log or self.holders or self.closed_until else None
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """A run that was written down for a key of which one run is unfinished at a time."""
+
+    run_id: str
+    at: int
+    """When, in microseconds since 1970."""
+
+
+def slots_of(body: bytes | None) -> list[Slot]:
+    """Read what is kept of the runs of a key."""
+    return [] if body is None else msgspec.msgpack.decode(body, type=list[Slot])
+
+
+def slots_body(slots: Sequence[Slot]) -> bytes:
+    """Return what a store is to keep of the runs of a key."""
+    return msgspec.msgpack.encode(slots)
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):

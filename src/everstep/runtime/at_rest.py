@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
     from everstep.runtime.drive.undo.rules import check_may_undo
-    from everstep.runtime.guards.singletons import note_unfinished
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
     from everstep.runtime.workers.claim import take_up_within
     from everstep.runtime.workers.room import wait_for_room
 else:
     rules_alone = on_demand("everstep.engine.limits.slots:rules_alone")
-    note_unfinished = on_demand("everstep.runtime.guards.singletons:note_unfinished")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     take_up_within = on_demand("everstep.runtime.workers.claim:take_up_within")
     EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
@@ -89,9 +89,11 @@ class RestingRuns:
             return await self.take_up(row, Durability(), waits=True)
         await self._drained(row.run_id)
         tell = partial(self._tell_wait, row.run_id)
-        how = {"waits": True, "on_wait": tell}
-        taken = await take_up_within(self._services, self.keeper, row, Durability(), rules, **how)
-        taken = await self._noted(taken)
+        taken = await self._noted(
+            await take_up_within(
+                self._services, self.keeper, row, Durability(), rules, waits=True, on_wait=tell
+            )
+        )
         await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return taken
 

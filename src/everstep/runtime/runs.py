@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.external_channel import attach
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
-    from everstep.runtime.guards.singletons import Key, begun, note_unfinished
+    from everstep.runtime.guards.singletons import Key, begun
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
     from everstep.runtime.operations.acting import concerning, riding, written
@@ -87,7 +88,7 @@ else:
     singleton_of = on_demand("everstep.graph.limits:singleton_of")
     begun = on_demand("everstep.runtime.guards.singletons:begun")
     Key = on_demand("everstep.runtime.guards.singletons:Key")
-    note_unfinished = on_demand("everstep.runtime.guards.singletons:note_unfinished")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
     Pauses = on_demand("everstep.runtime.operations.pausing:Pauses")
     run_paused = on_demand("everstep.runtime.operations.pausing:run_paused")

@@ -66,6 +66,7 @@ def by_default(names: Iterable[str], chosen: Container[str]) -> list[Any]:
 
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "request_stop")
 KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
+KINDS |= {"lease_within", "change_limit", "take_notices"}
 
 
 def report(work: str, name: str, folder: Path, *options: str, store: str | None = None) -> list[Case]:
@@ -315,7 +316,7 @@ def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, quick_f
 def test_no_kind_of_write_is_left_out(quick_folder: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
-    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified", "cut-off"):
+    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified", "cut-off", "limited"):
         (quick_folder / name).mkdir()
         [[whole]] = report("whole", name, quick_folder / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}

@@ -9,9 +9,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-import msgspec
-
-from everstep.model.leases import ALONE, KeyLimit, keys_in
+from everstep.model.leases import ALONE, KeyLimit, Slot, keys_in, slots_body, slots_of
 
 GRACE = 30_000_000
 """Microseconds that a start which was written down may take to admit its run.
@@ -19,14 +17,7 @@ GRACE = 30_000_000
 After that who finds it takes its id, so that it never will."""
 
 MOST = 100
-"""So many runs are kept of a key, where more are unfinished as nobody was asked."""
-
-
-class Slot(msgspec.Struct, frozen=True, array_like=True):
-    """A run that was written down for a key, and when, in microseconds since 1970."""
-
-    run_id: str
-    at: int
+"""So many runs are kept of a key, where more are unfinished than were started."""
 
 
 class Entered(NamedTuple):
@@ -46,14 +37,6 @@ class Standing(StrEnum):
     GIVEN_UP = "given_up"
     """Its start had time enough, and is taken for dead."""
     OVER = "over"
-
-
-_slots = msgspec.msgpack.Decoder(list[Slot])
-
-
-def slots_of(body: bytes | None) -> list[Slot]:
-    """Read what is kept of a key."""
-    return [] if body is None else _slots.decode(body)
 
 
 def slot_name(flow_id: str, key: str) -> str:
@@ -85,19 +68,19 @@ def enter(
     others = tuple(slots[:place])
     is_in = place < len(slots) or not (others and needs_free)
     kept = [*others, Slot(run_id, now), *slots[place + 1 :]] if is_in else slots
-    return msgspec.msgpack.encode(kept), Entered(is_in, others, now)
+    return slots_body(kept), Entered(is_in, others, now)
 
 
 def push(body: bytes | None, run_id: str, now: int) -> bytes:
-    """Write a run down behind all others, whoever has the key. Of very many the oldest are left out."""
+    """Write a run down behind all others, whatever has the key. Of very many the oldest are left out."""
     others = [one for one in slots_of(body) if one.run_id != run_id]
-    return msgspec.msgpack.encode([*others, Slot(run_id, now)][-MOST:])
+    return slots_body([*others, Slot(run_id, now)][-MOST:])
 
 
 def leave(body: bytes | None, run_id: str) -> bytes | None:
     """Strike a run out, as it was not admitted after all."""
     left = [one for one in slots_of(body) if one.run_id != run_id]
-    return msgspec.msgpack.encode(left) if left else None
+    return slots_body(left) if left else None
 
 
 def standing(slot: Slot, now: int, *, is_there: bool, is_over: bool) -> Standing:

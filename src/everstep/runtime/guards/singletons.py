@@ -14,24 +14,21 @@ from typing import Any, cast
 from everstep.engine.limits.rates import micros_at
 from everstep.engine.limits.slots import (
     Entered,
-    Slot,
     Standing,
     enter,
-    key_alone,
     leave,
-    push,
     slot_name,
-    slots_of,
     standing,
 )
 from everstep.errors import EverstepError, KeyTaken, RunNotFound
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.limits import Singleton
-from everstep.model.leases import ALONE
+from everstep.model.leases import ALONE, Slot, slots_of
 from everstep.ports.limits import LimitingStore
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunRow, StopRequest, Verdict
+from everstep.runtime.guards.slots import write_down
 from everstep.runtime.inputs import Given, draft_run
 from everstep.runtime.services import Services
 
@@ -94,10 +91,8 @@ class Key:
             return others
 
     async def push(self) -> None:
-        """Write a run down that is there, and that nobody asked whether it may be."""
-        await self._store.change_limit(
-            self._name, lambda body, now: (push(body, self._run_id, micros_at(now)), None)
-        )
+        """Write a run down that is there, and was not asked whether it may be."""
+        await write_down(self._store, self._name, self._run_id)
 
     async def stop_others(self) -> None:
         """Ask the runs to stop that have the key."""
@@ -173,11 +168,5 @@ class Key:
 
 
 def _is_held(row: RunRow, now: int) -> bool:
-    """True if somebody has a run that has ended: it may be about to go on."""
+    """True if a process has a run that has ended: it may be about to go on."""
     return row.lease is not None and micros_at(row.lease.expires_at) > now
-
-
-async def note_unfinished(services: Services, flow_id: str, group: str | None, run_id: str) -> None:
-    """Let the starts of a key know of a run that is unfinished without one: a fork, or one that goes on."""
-    if (key := key_alone(group)) is not None and services.store.capabilities.limits:
-        await Key(services, flow_id, key, run_id).push()

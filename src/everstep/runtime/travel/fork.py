@@ -40,12 +40,12 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.runtime.drive.attributes import inherited
-    from everstep.runtime.guards.singletons import note_unfinished
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.operations.acting import riding, written
     from everstep.runtime.travel.had_events import had_by
 else:
     inherited = on_demand("everstep.runtime.drive.attributes:inherited")
-    note_unfinished = on_demand("everstep.runtime.guards.singletons:note_unfinished")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
     had_by = on_demand("everstep.runtime.travel.had_events:had_by")
@@ -133,11 +133,16 @@ async def fork(
     if audit is not None:
         written(audit, is_done=verdict is Verdict.ACCEPTED)
     _check_admitted(verdict, new_id, link.where)
-    if row.group is not None and ALONE in row.group:
-        await note_unfinished(services, row.flow_id, row.group, new_id)
+    return await _told(services, runs, row, new_id)
+
+
+async def _told(services: Services, runs: RunReader, parent: RunRow, new_id: str) -> RunRow:
+    """Let those know of a fork who have to."""
+    if parent.group is not None and ALONE in parent.group:
+        await note_unfinished(services, parent.flow_id, parent.group, new_id)
     if services.meter is not None:
-        services.meter.of(link.row.flow_id).forked()
-    await services.ring(new_id, link.row.flow_id)
+        services.meter.of(parent.flow_id).forked()
+    await services.ring(new_id, parent.flow_id)
     return await runs.row(new_id)
 
 
