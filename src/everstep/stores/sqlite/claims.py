@@ -36,6 +36,8 @@ _LOOK = 200
 """So many runs of a kind are looked at one by one; more are a crowd."""
 _DRY = 200
 """So many lanes without a due run are passed in one go; the next claim goes on from there."""
+_FEW = 1000
+"""So many runs of a lane are looked at one by one, where some have yet to begin."""
 _TOP = 1 << 62
 
 Bindings = tuple[Any, ...]
@@ -132,7 +134,7 @@ class SqliteDueRuns:
         for kind, way in _KINDS.items():
             few: dict[LaneKey, list[tuple[int, str]]] = {}
             first = self._first(kind, bindings, _LOOK + limit)
-            new = self._never_claimed(first, limited) if limited and kind == "ownerless_runs" else ()
+            new = self._never_claimed(first, limited) if limited else ()
             for run_id, since, priority, flow_id, group, is_wanted in first:
                 if not is_wanted:
                     continue
@@ -219,9 +221,25 @@ class SqliteDueRuns:
                     heads.append(chain([head], runs))
             if heads:
                 walk.met.append(group)
+            if heads and way == "waking" and self.keys is not None:
+                yield from self._split(flow_id, group, heads, room)
+            elif heads:
                 yield group, heads, walk.starts
             if len(walk.met) == walk.limit or walk.is_dry:
                 return
+
+    def _split(
+        self, flow_id: str, group: str, heads: Iterable[Found], room: Room
+    ) -> Iterator[tuple[str, list[Found], bool]]:
+        """Yield what was due to go on of a lane, and, if they may begin, those that begin at a time."""
+        few = [one for head in heads for one in islice(head, _FEW)]
+        told = msgspec.json.encode([run_id for _, run_id in few]).decode()
+        new = {run_id for (run_id,) in self._rows("never_claimed", (told,))}
+        begun = [one for one in few if one[1] not in new]
+        if begun:
+            yield group, [sorted(begun)], False
+        if new and room.has(flow_id, group, starts=True):
+            yield group, [sorted(one for one in few if one[1] in new)], True
 
     def _due_holders(self, bindings: Bindings, flow_id: str, group: str) -> list[tuple[int, str]]:
         """Return what has the key of a group alone and is due: it may lie behind those that wait for it."""

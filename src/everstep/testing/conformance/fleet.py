@@ -453,6 +453,21 @@ class Limits(Suite):
         halt(client, ["halted"], traits=of(tenant="t"))
         assert sorted(client.due(quotas=quotas)) == ["b", "halted"]
 
+    @pytest.mark.parametrize("crowd", [0, 300])
+    def test_a_run_that_begins_at_a_time_starts_then(self, limiting: Client, crowd: int) -> None:
+        client, quotas = limiting, {"flow": THREE}
+        names = [f"{number:03}" for number in range(5 + (client.crowd(crowd) if crowd else 0))]
+        halt(client, names, traits=of(tenant="t"), has_lease=False)
+        halt(client, ["single 1", "single 2"], traits=alone("a"), has_lease=False, flow_id="single")
+        halt(client, ["begun"], traits=of(tenant="t"))
+        claimed = client.due(names=["flow", "single"], quotas={**quotas, "single": SINGLE})
+        assert Counter(name.split()[0] for name in claimed if name[0] not in "0123456789") == {
+            "single": 1,
+            "begun": 1,
+        }
+        assert len(claimed) == 2 + 3
+        assert client.due(names=["flow", "single"], quotas={**quotas, "single": SINGLE}) == []
+
     def test_who_looks_for_the_next_due_time_hears_when_a_rate_has_room(self, limiting: Client) -> None:
         client, quotas = limiting, {"flow": THREE}
         accept(client, [f"{number}" for number in range(4)], traits=of(tenant="t"))
