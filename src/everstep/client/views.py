@@ -300,8 +300,10 @@ class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, row: NoticeRow) -> NoticeInfo:
         """Describe a row."""
-        shared = {name: getattr(row, name) for name in cls.__struct_fields__ if name != "id"}
-        return cls(id=row.notice_id, **shared)
+        shared = {name: getattr(row, name) for name in cls.__struct_fields__ if name not in ("id", "due_at")}
+        # A store that wrote it by itself may say that it is due since ever.
+        due_at = row.due_at if row.due_at is None or row.at is None else max(row.due_at, row.at)
+        return cls(id=row.notice_id, due_at=due_at, **shared)
 
 
 class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
