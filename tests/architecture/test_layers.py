@@ -170,7 +170,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "travel waits waits.notices workers",
     "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
     "waits workers",
-    "runtime.drive.children": "outage waits",
+    "runtime.drive.children": "guards outage waits",
     "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
@@ -189,7 +189,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations.schedules": "drive.children operations.bulk",
     "runtime.retention": "drive operations outage",
     "runtime.tracing": "live",
-    "runtime.travel": "drive drive.units operations outage waits",
+    "runtime.travel": "drive drive.units guards operations outage waits",
     "server": "access api console pages",
     "server.console": "access",
     "server.api": "access",

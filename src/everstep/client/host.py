@@ -27,6 +27,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    StartedRun,
     WaitInfo,
 )
 from everstep.codec.chain import Codec
@@ -438,6 +439,8 @@ class AsyncHost:
             if act is not None or self._services.notes_unnamed
             else doing
         )
+        if row.__class__ is not RunRow:
+            return StartedRun.of(row, is_driven=self._parts.is_driven(row))  # its flow has a singleton
         return self._parts.info(row)
 
     async def resume(

@@ -652,6 +652,15 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
 
 
+class StartedRun(RunInfo, frozen=True, kw_only=True):
+    """What a start gives of a run whose flow has a singleton."""
+
+    joined: bool
+    """True if another run had its key, and this is that one: nothing was started."""
+    replaced: tuple[str, ...]
+    """The runs that had its key, and were cancelled for it. It begins once they have ended."""
+
+
 class RunPage(list[RunInfo]):
     """Runs of a listing, newest first, and where it goes on."""
 

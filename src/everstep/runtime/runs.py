@@ -17,11 +17,13 @@ from everstep.engine.leases import beside, is_hopeless
 from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
+    EverstepError,
     HostClosed,
     LeaseConflict,
     LeaseLost,
     RunAbandoned,
     RunCancelled,
+    RunErased,
     RunPaused,
     StoreError,
 )
@@ -48,6 +50,8 @@ from everstep.runtime.workers.lease_renewal import LeaseKeeper
 if TYPE_CHECKING:
     from everstep.codec.notes import close_act
     from everstep.engine.commits import first_row
+    from everstep.engine.limits.slots import key_alone
+    from everstep.graph.limits import Singleton, limited_group, singleton_of
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.ports.pausing import PausingStore
@@ -58,6 +62,8 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.external_channel import attach
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.guards.singletons import Key, begun
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
     from everstep.runtime.operations.acting import concerning, riding, written
@@ -77,6 +83,12 @@ else:
     migrated = on_demand("everstep.runtime.travel.migrate:migrated")
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
+    key_alone = on_demand("everstep.engine.limits.slots:key_alone")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
+    singleton_of = on_demand("everstep.graph.limits:singleton_of")
+    begun = on_demand("everstep.runtime.guards.singletons:begun")
+    Key = on_demand("everstep.runtime.guards.singletons:Key")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
     Pauses = on_demand("everstep.runtime.operations.pausing:Pauses")
     run_paused = on_demand("everstep.runtime.operations.pausing:run_paused")
@@ -189,15 +201,26 @@ class Runs:
         return await self._stay(outcome, flow) if wait else outcome
 
     async def start(
-        self, flow: Flow, given: Given, run_id: str | None, *, compares_inputs: bool = True
+        self,
+        flow: Flow,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+        is_in_turn: bool = False,
     ) -> RunRow:
-        """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
+        """Accept a run durably, for others to drive. One that was accepted before is left as it is.
+
+        `is_in_turn` of a run whose flow has a singleton if that has judged it.
+        """
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
             raise BadRequest(
                 f"flow {flow.name!r} is kept nowhere (durability off), so no worker could drive its runs.",
                 fix="Use host.run, or another durability.",
             )
+        if flow.limits and not is_in_turn and (rule := singleton_of(flow.limits)) is not None:
+            return await self._start_alone(flow, rule, given, run_id, compares_inputs=compares_inputs)
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
@@ -212,6 +235,41 @@ class Runs:
             await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         return row
 
+    async def _start_alone(
+        self,
+        flow: Flow,
+        rule: Singleton,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+    ) -> RunRow:
+        """Accept a run of a flow with a singleton, or return the run that has its key. Raises `KeyTaken`."""
+        inputs, encrypts = given.check(flow), self._services.codecs.encrypts
+        key = key_alone(limited_group(flow.limits, inputs, encrypts=encrypts))
+        name = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
+        accept = partial(self.start, flow, given, name, compares_inputs=compares_inputs, is_in_turn=True)
+        is_free = rule.on_conflict == "queue" or key is None
+        if is_free or (run_id is not None and await self._services.store.run(name) is not None):
+            return begun(await accept())
+        assert key is not None
+        own = Key(self._services, flow.name, key, name)
+        found = await own.take(rule, partial(self.cancel, act=given.act))
+        if isinstance(found, RunRow):
+            return begun(found, joined=True)
+        try:
+            row = await accept()
+        except RunErased:
+            if run_id is not None:
+                raise
+            # This took so long that the start was given up: again, under another id.
+            return await self._start_alone(flow, rule, given, None, compares_inputs=compares_inputs)
+        except EverstepError as error:
+            if not isinstance(error, StoreError):  # it may be there all the same
+                await own.leave()
+            raise
+        return begun(row, replaced=found)
+
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
         row, is_off = None, flow.durability.mode is Mode.OFF
         if run_id is not None and (given.inputs is None or is_off):
@@ -220,6 +278,8 @@ class Runs:
             check_kept(row, flow)
         if row is None and flow.limits and not is_off:
             row = await self.start(flow, given, run_id)
+            if row.flow_hash != flow.plan.hash:
+                await check_same_flow(self.reader, row, flow)  # it has joined another
         elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
@@ -479,6 +539,8 @@ class Runs:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
+        if flow.limits and row.status.is_final:
+            await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return row, taken
 
     async def _check_paused(self, row: RunRow) -> None:

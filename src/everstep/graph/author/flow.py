@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import AnyLimit
     from everstep.graph.schedules import Schedule, schedules_of
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
@@ -112,7 +112,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
-        limits: Iterable[Limit] = (),
+        limits: Iterable[AnyLimit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,

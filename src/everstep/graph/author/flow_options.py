@@ -21,7 +21,7 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.graph.check.started_flows import checked_flows
-    from everstep.graph.limits import Limit, limits_of
+    from everstep.graph.limits import AnyLimit, limits_of
     from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
 else:
@@ -111,7 +111,7 @@ def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
 
 
-def _limits(value: Any, option: str, flow: str) -> "tuple[Limit, ...]":
+def _limits(value: Any, option: str, flow: str) -> "tuple[AnyLimit, ...]":
     return () if value == () else limits_of(flow, value)
 
 
@@ -168,7 +168,7 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """How many of its runs all workers together may drive at once."""
     max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
     """The same for the runs of each group."""
-    limits: Annotated[tuple["Limit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
+    limits: Annotated[tuple["AnyLimit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
     """How many of its runs with the same key may run at once, or start in a while."""
     auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
     retention: Annotated[

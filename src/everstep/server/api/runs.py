@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.shaping import shaped_channel, shaped_inputs
-from everstep.client.views import RunInfo, WorkerInfo
+from everstep.client.views import RunInfo, StartedRun, WorkerInfo
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import BULK_FLOW
@@ -79,7 +79,8 @@ async def start(service: Service, request: Request) -> Response:
         attributes=body.attributes,
         **who_of(request, body),
     )
-    return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
+    status = 200 if isinstance(info, StartedRun) and info.joined else 202
+    return answer(info, status, {"Location": f"/runs/{info.run_id}"})
 
 
 async def listing(service: Service, request: Request) -> Response:

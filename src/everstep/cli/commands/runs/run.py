@@ -43,7 +43,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.enums import Trigger
 from everstep.on_demand import on_demand
-from everstep.results import Fallback, RunInfo, RunResult
+from everstep.results import Fallback, RunInfo, RunResult, StartedRun
 from everstep.runtime.events import Listener
 
 if TYPE_CHECKING:
@@ -341,6 +341,7 @@ def accept(
                 host.info(run_id)
                 is_new = False
         info = host.start(flow, inputs, run_id=run_id, **about)
+        is_new = is_new and not (isinstance(info, StartedRun) and info.joined)
         return Accepted(info, is_new, pause_of(host, info))
 
 
