@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.drive.timed.times import times_of
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
@@ -127,6 +128,7 @@ else:
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     tells_of = on_demand("everstep.graph.tells:tells_of")
+    times_of = on_demand("everstep.runtime.drive.timed.times:times_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -341,6 +343,9 @@ class AsyncHost:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -350,7 +355,9 @@ class AsyncHost:
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
+        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at` a
+        time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
+        ended by itself, a moment or a span from its beginning. `priority` and `group` are
         for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
         other call that has them; both are kept with what the call writes.
 
@@ -360,6 +367,8 @@ class AsyncHost:
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        if at is not None or after is not None or deadline is not None:
+            given = given.timed(times_of(at, after, deadline))
         doing = self._runs.run(flow, given, run_id, wait=wait)
         outcome = await (
             self._parts.audited("run", act, doing, run_id)
@@ -376,6 +385,9 @@ class AsyncHost:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -397,6 +409,9 @@ class AsyncHost:
                     run_id=run_id,
                     channel=channel,
                     wait=wait,
+                    at=at,
+                    after=after,
+                    deadline=deadline,
                     priority=priority,
                     group=group,
                     tags=tags,
@@ -417,6 +432,9 @@ class AsyncHost:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -426,12 +444,19 @@ class AsyncHost:
     ) -> RunInfo:
         """Accept a run durably and return at once; a worker drives it, or `resume`.
 
+        `at` and `after` say when it begins, if not as soon as a worker is free: a moment with its time zone,
+        or a span such as "2h". Until then it is halted at `@start`. A moment that has gone by is now.
+        `deadline` is when it is ended if it has not ended by itself, a moment or a span from its beginning;
+        it takes the place of that of the flow.
+
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        if at is not None or after is not None or deadline is not None:
+            given = given.timed(times_of(at, after, deadline))
         doing = self._runs.start(flow, given, run_id)
         row = await (
             self._parts.audited("start", act, doing, run_id)

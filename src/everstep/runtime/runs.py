@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from everstep.engine.leases import beside, is_hopeless
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.errors import (
     BadRequest,
     HostClosed,
@@ -29,7 +29,7 @@ from everstep.graph.author.flow import Flow
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease, lane_of
-from everstep.model.records import ErrorInfo, StepRecord
+from everstep.model.records import START, ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
@@ -204,7 +204,8 @@ class Runs:
         if self._services.tracing is not None:
             journal.note = self._services.tracing.caller_note()
         if await journal.admit(drafts, None) is Verdict.ACCEPTED:
-            await self._services.ring(run_id, flow.name)
+            if not journal.is_halted:  # else it is due later
+                await self._services.ring(run_id, flow.name)
             return _admitted(journal)
         row = await self.reader.row(run_id)
         await check_same_flow(self.reader, row, flow)
@@ -218,8 +219,10 @@ class Runs:
             row = await self._services.store.run(run_id)
         if row is not None and not (row.status.is_final and given.inputs is None):
             check_kept(row, flow)
-        if row is None and flow.limits and not is_off:
+        if row is None and (flow.limits or given.is_delayed) and not is_off:
             row = await self.start(flow, given, run_id)
+            if row.status is Status.HALTED:
+                return await self._as_it_rests(row)
         elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
@@ -234,6 +237,11 @@ class Runs:
         if row.status.is_final:
             return await self.reader.recorded(row)
         return await self._continue(row, flow, reopens=False, act=given.act)
+
+    async def _as_it_rests(self, row: RunRow) -> Outcome:
+        """Return a run that is to begin later."""
+        waits = await open_waits(self._services.store, row.run_id)
+        return (await self.reader.recorded(row))._replace(waits=tuple(waits))
 
     async def resume(
         self,
@@ -785,7 +793,8 @@ def _admitted(journal: Journal) -> RunRow:
     head, admission = journal.head, journal.admission
     assert admission is not None and head.checkpoint_id is not None
     opening = Commit(journal.run_id, head.sequence, head.checkpoint_id, None, 0, b"", admission=admission)
-    return first_row(opening, admission.created_at)
+    row = first_row(opening, admission.created_at)
+    return row.changed(status=Status.HALTED) if journal.is_halted else row
 
 
 def host_closed() -> HostClosed:

@@ -167,6 +167,8 @@ class Journal:
     """Runs that it has started, and that were asked to stop as it was cancelled."""
     on_started: Callable[[str, Flow], None] | None = None
     """Told of them, if this process drives them too."""
+    opening: Sequence[tuple[StepRecord, WaitRow]] = ()
+    """The waits that it is admitted with: for the time at which it begins, and for its deadline."""
 
     def __init__(
         self,
@@ -182,6 +184,7 @@ class Journal:
         """What counts its steps, if anything does."""
         self._codecs = services.codecs
         self._identity = identity
+        self.flow_id = identity.flow_id
         self._durability = durability
         self.run_id = identity.run_id
         self.started_by = identity.started_by
@@ -303,9 +306,12 @@ class Journal:
         for draft in inputs:
             draft.is_lent = True
         self.add(StepRecord(path=INPUTS, writes=tuple([d.written for d in inputs])), inputs)
+        if self.opening:
+            self._open_waits()
         if not self.writes:
             self._clear()
             return Verdict.ACCEPTED
+        status = _RUNNING if self._state.delay is None else Status.HALTED
         flow, ttl = self._identity, self._durability.lease_ttl
         about = flow.about(self._durability)
         if self.note is not None:
@@ -316,6 +322,7 @@ class Journal:
             sequence=1,
             trigger=Trigger.ADMISSION,
             created_at=now,
+            status=status,
             steps=tuple(self.steps),
             run_id=self.run_id,
             flow_id=flow.flow_id,
@@ -323,6 +330,7 @@ class Journal:
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
             metadata=about or None,
+            resume_after=None if status is _RUNNING else self._resume_after(status),
             act=self.act,
         )
         self.admission = Admission(
@@ -340,7 +348,14 @@ class Journal:
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
-        return await self._put(record, Status.RUNNING, admission=self.admission)
+        return await self._put(record, status, admission=self.admission)
+
+    def _open_waits(self) -> None:
+        """Buffer the waits that the run is admitted with."""
+        for step, row in self.opening:
+            self.add(step, ())
+            if self.writes:
+                self.waits.append(row)
 
     async def flush(
         self,

@@ -13,7 +13,7 @@ from everstep.codec.notes import look_at_wait
 from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.engine.undo.stack import Undoing
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
@@ -23,7 +23,7 @@ from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
-from everstep.model.records import RESULT, StepRecord
+from everstep.model.records import RESULT, START, StepRecord
 from everstep.model.shapes import shown
 from everstep.model.waits import SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
