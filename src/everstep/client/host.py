@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
-    from everstep.runtime.drive.timed.times import times_of
+    from everstep.runtime.drive.timed.times import deadline_of, times_of
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
@@ -128,6 +128,7 @@ else:
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     tells_of = on_demand("everstep.graph.tells:tells_of")
+    deadline_of = on_demand("everstep.runtime.drive.timed.times:deadline_of")
     times_of = on_demand("everstep.runtime.drive.timed.times:times_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
@@ -355,10 +356,10 @@ class AsyncHost:
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at` a
-        time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
-        ended by itself, a moment or a span from its beginning. `priority` and `group` are
-        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at`
+        a time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
+        ended by itself, a moment or a span from its beginning. `priority` and `group` are for workers that go
+        on with it. `by` says who starts or continues it and `comment` why, as on every
         other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
@@ -474,6 +475,7 @@ class AsyncHost:
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -483,11 +485,14 @@ class AsyncHost:
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
-        fork; the result's `fallback` says which, and what may be done twice.
+        fork; the result's `fallback` says which, and what may be done twice. `deadline` takes the place of
+        the one it has; one that is reopened, or that is a fork, has none otherwise.
         """
         act = act_of(by, comment)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
-        doing = self._go_on(run_id, partial(go_on, wait=wait, is_patient=not at_once, act=act), flow, start)
+        ends = None if deadline is None else deadline_of(deadline)
+        go_on = partial(go_on, wait=wait, is_patient=not at_once, act=act, ends=ends)
+        doing = self._go_on(run_id, go_on, flow, start)
         outcome = await (
             self._parts.audited("resume", act, doing, run_id)
             if act is not None or self._services.notes_unnamed

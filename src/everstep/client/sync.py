@@ -244,10 +244,10 @@ class Host:
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at` a
-        time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
-        ended by itself, a moment or a span from its beginning. `priority` and `group` are
-        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at`
+        a time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
+        ended by itself, a moment or a span from its beginning. `priority` and `group` are for workers that go
+        on with it. `by` says who starts or continues it and `comment` why, as on every
         other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
@@ -372,6 +372,7 @@ class Host:
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -381,7 +382,8 @@ class Host:
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
-        fork; the result's `fallback` says which, and what may be done twice.
+        fork; the result's `fallback` says which, and what may be done twice. `deadline` takes the place of
+        the one it has; one that is reopened, or that is a fork, has none otherwise.
         """
         return self._lanes.call(
             lambda host: host.resume(
@@ -391,6 +393,7 @@ class Host:
                 wait=wait,
                 at_once=at_once,
                 fallback=fallback,
+                deadline=deadline,
                 by=by,
                 comment=comment,
             )

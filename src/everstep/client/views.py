@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 
 from everstep.codec.records import OpenRecord
-from everstep.errors import NodeFailed, RunCancelled, RunHalted, RunPaused
+from everstep.errors import DeadlineExceeded, NodeFailed, RunCancelled, RunHalted, RunPaused
 from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
@@ -226,6 +226,8 @@ class RunResult(Values):
                 f"run {self.run_id!r} waits for {', '.join(repr(w.node) for w in self.waits[:5])}.",
                 fix=f"Answer its waits, then resume it with host.resume({self.run_id!r}, flow).",
             )
+        if self.error is not None and self.error.code == DeadlineExceeded.code:
+            raise DeadlineExceeded(self.error.message) from self._exception
         message = f"run {self.run_id!r} {self.status.value}"
         message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
         raise NodeFailed(

@@ -37,6 +37,7 @@ from everstep.model.waits import WaitOpened
 if TYPE_CHECKING:
     from everstep.engine.undo.stack import Undoing
 
+
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 

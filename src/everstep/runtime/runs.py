@@ -27,6 +27,7 @@ from everstep.errors import (
 )
 from everstep.graph.author.flow import Flow
 from everstep.model.durability import Durability
+from everstep.model.durations import Ends
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease, lane_of
 from everstep.model.records import START, ErrorInfo, StepRecord
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.cancelling import heeding_starter
     from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.drive.timed.times import give_deadline
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
     from everstep.runtime.integrity.run_check import newest_valid
@@ -96,6 +98,7 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    give_deadline = on_demand("everstep.runtime.drive.timed.times:give_deadline")
     may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
@@ -253,23 +256,28 @@ class Runs:
         is_patient: bool = True,
         reopens: bool = True,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
         It may be named by its newest checkpoint, or by a token of one of its waits.
 
         With `start` it begins at that node instead, whatever was due. An impatient caller gets the
-        `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to.
+        `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to. `ends` is its
+        deadline from now on.
         """
         flow = preflight(flow, self._services)
         if flow.starts and self.family is None:
             twin = self._with_family(flow)
             assert twin.family is not None
-            begin = partial(twin.resume, run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+            how: dict[str, Any] = {"is_patient": is_patient, "reopens": reopens, "act": act, "ends": ends}
+            begin = partial(twin.resume, run_id, flow, start, **how)
             name = (await self._row_for(run_id, flow, start)).run_id
             return await twin.family.see_through(begin, name, wait=wait)
         async with self._services.committer.turn:
-            outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+            outcome = await self._resume(
+                run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
+            )
         return await self._stay(outcome, flow) if wait else outcome
 
     def _with_family(self, flow: Flow) -> Runs:
@@ -303,13 +311,16 @@ class Runs:
         is_patient: bool,
         reopens: bool,
         act: Act | None,
+        ends: Ends | None,
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
         if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id)
         if _is_over(row, start, reopens=reopens):
             return await self.reader.recorded(row)
-        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+        return await self._continue(
+            row, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
+        )
 
     async def _row_for(self, run_id: str, flow: Flow, start: str | None) -> RunRow:
         """Return a run that is to go on with this flow, perhaps at a node of it."""
@@ -321,11 +332,17 @@ class Runs:
         return row
 
     async def reopen(
-        self, run_id: str, flow: Flow | None, start: str | None = None, *, act: Act | None = None
+        self,
+        run_id: str,
+        flow: Flow | None,
+        start: str | None = None,
+        *,
+        act: Act | None = None,
+        ends: Ends | None = None,
     ) -> RunRow:
         """Let a run that failed or was abandoned go on, or any run at `start`, and leave it to workers."""
         if flow is None:
-            return await self._reopen_at_rest(run_id, start, act)
+            return await self._reopen_at_rest(run_id, start, act, ends)
         flow = preflight(flow, self._services)
         row = await self._row_for(run_id, flow, start)
         if start is None and row.status not in _REOPENABLE:
@@ -333,7 +350,7 @@ class Runs:
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
-            ready = await self._taken_up(row, taken, flow, start, act=act)
+            ready = await self._taken_up(row, taken, flow, start, act=act, ends=ends)
             if not isinstance(ready, Outcome):
                 if ready.journal.trace is not None:
                     ready.journal.trace.end(Status.RUNNING, None)
@@ -341,14 +358,16 @@ class Runs:
                 await self.resting.release(taken.lease)
         return await self.reader.row(row.run_id)
 
-    async def _reopen_at_rest(self, run_id: str, start: str | None, act: Act | None) -> RunRow:
+    async def _reopen_at_rest(
+        self, run_id: str, start: str | None, act: Act | None, ends: Ends | None
+    ) -> RunRow:
         """Do that without the code of its flow, which only beginning at a node takes."""
         if start is not None:
             raise BadRequest(
                 "to begin at a node takes the code of the flow.", fix="Give the flow, or leave the node out."
             )
         row = check_still_here(await self.reader.named(run_id))
-        if row.status in _REOPENABLE and not await self.resting.reopen(row, act):
+        if row.status in _REOPENABLE and not await self.resting.reopen(row, act, ends):
             raise LeaseConflict(f"run {row.run_id!r} has gone on meanwhile.", fix="Look at it again.")
         return await self.reader.row(row.run_id)
 
@@ -458,11 +477,12 @@ class Runs:
         is_patient: bool = True,
         reopens: bool,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
         claimed = await self._claimed(row, flow, start, is_patient=is_patient, reopens=reopens)
-        return (
-            claimed if isinstance(claimed, Outcome) else await self._take_up(*claimed, flow, start, act=act)
-        )
+        if isinstance(claimed, Outcome):
+            return claimed
+        return await self._take_up(*claimed, flow, start, act=act, ends=ends)
 
     async def _claimed(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
@@ -519,8 +539,9 @@ class Runs:
         *,
         endures: bool = False,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
-        ready = await self._taken_up(row, taken, flow, start, endures=endures, act=act)
+        ready = await self._taken_up(row, taken, flow, start, endures=endures, act=act, ends=ends)
         if isinstance(ready, Outcome):
             return ready
         outcome = await self._drive(flow, ready)
@@ -535,6 +556,7 @@ class Runs:
         *,
         endures: bool = False,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Ready | Outcome:
         """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
         services, lease = self._services, taken.lease
@@ -568,6 +590,8 @@ class Runs:
             # A worker has no caller to tell of it.
             is_told = not endures or services.listener is not None
             resumed = resumed_of(services, journal, flow, state, space, start) if is_told else None
+            if ends is not None:
+                await give_deadline(journal, services, state, ends)
             if starts:
                 said = start_marks(flow, starts, is_told=start is not None)
                 marks = first_values(state, space, services.system, said, None)
@@ -577,6 +601,8 @@ class Runs:
             elif row.status in _REOPENABLE:
                 state.reopen()
                 await journal.flush(Trigger.RESUME, changes_status=True)
+            elif ends is not None:
+                await journal.flush(Trigger.STEP)
             elif is_hopeless(lease, flow.durability.max_resume_attempts):
                 await self._abandon(journal, lease)
         except BaseException as error:
@@ -615,6 +641,7 @@ class Runs:
             "its owners died while they drove it."
         )
         error = ErrorInfo(type="RunAbandoned", message=message, code=RunAbandoned.code)
+        journal.lift_deadline()
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
         if journal.started_by is not None:
             await self.resting.ended(journal, Status.ABANDONED)

@@ -161,11 +161,9 @@ class Flow:
         )
         self._take(said)
         self._wire(flatten(nodes), said)
-        if self._raises and self.problems.errors:
-            self._refuse()
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
-        """Make a plan of the nodes, and find out what is wrong with it."""
+        """Make a plan of the nodes, and find out what is wrong with it, which is raised but for drafts."""
         self.edges = layout.edges
         """Control edges, as names of nodes."""
         has_results = bool(layout.edges or self.tasks or said.channel)
@@ -182,6 +180,8 @@ class Flow:
             self._check_inbox()
         if self.limits and not self.problems.errors:
             self._check_keys()
+        if self._raises and self.problems.errors:
+            self._refuse()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""

@@ -337,7 +337,9 @@ _FLOW: Final = (
         Of.FLOW,
         "deadline",
         "",
-        _inner("flow.inner_option", "has a deadline", _RUN, "Declare it on that flow, or give a node a timeout."),
+        _inner(
+            "flow.inner_option", "has a deadline", _RUN, "Declare it on that flow, or give a node a timeout."
+        ),
         lambda it: it.flow.deadline is not None,
     ),
     *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),

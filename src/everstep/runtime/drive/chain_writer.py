@@ -21,6 +21,7 @@ from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, Value
 from everstep.model.leases import Lease
 from everstep.model.records import (
     ATTRIBUTE,
+    DEADLINE,
     INPUTS,
     OWNER,
     TRACE,
@@ -184,7 +185,6 @@ class Journal:
         """What counts its steps, if anything does."""
         self._codecs = services.codecs
         self._identity = identity
-        self.flow_id = identity.flow_id
         self._durability = durability
         self.run_id = identity.run_id
         self.started_by = identity.started_by
@@ -241,6 +241,11 @@ class Journal:
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
+
+    @property
+    def flow_id(self) -> str:
+        """The name of the flow."""
+        return self._identity.flow_id
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
@@ -349,6 +354,13 @@ class Journal:
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
         return await self._put(record, status, admission=self.admission)
+
+    def lift_deadline(self) -> None:
+        """Buffer that a deadline does not count any more: the run ends otherwise, or gets another one."""
+        deadline = self._state.deadline
+        if deadline is not None:
+            now = self._services.clock.now()
+            self.add(StepRecord(path=DEADLINE, status=Status.CANCELLED, wait=deadline, ended_at=now), ())
 
     def _open_waits(self) -> None:
         """Buffer the waits that the run is admitted with."""

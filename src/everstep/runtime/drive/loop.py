@@ -364,7 +364,7 @@ class Drive:
         await self._begin_undo(Status.CANCELLED)
 
     async def _expire(self, late: DeadlineExceeded) -> None:
-        """Fail as the deadline has come. What is to be undone is awaited first, as when a run is cancelled."""
+        """Fail as the deadline has come. What is to be undone is awaited first, as of a cancelled run."""
         self.failure, self.exception = describe_error(late), late
         is_undone = self._state.undo is not None and self._may_undo(Status.FAILED)
         for place, call in tuple(self._beside.calls.items()):
@@ -697,7 +697,7 @@ class Drive:
             await self._owing.halt(self._services.store)
             return Status.HALTED
         if self._times is not None and self.failure is not None:
-            self._times.lift()
+            self._journal.lift_deadline()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         pending = self._journal.flush_soon(ended[0], status=ended[1], error=self.failure, changes_status=True)
         if pending is not None:
@@ -891,8 +891,9 @@ class Drive:
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
-        if self._times is not None and self._times.ends_at is not None and self.failure is None:
-            until = min(until or self._times.ends_at, self._times.ends_at)
+        is_busy = False
+        if self._times is not None and self.failure is None:
+            until, is_busy = self._times.sooner(until, bool(self._beside.calls))
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
         # Answers that come once it winds down are for who goes on: it would wake for them without end.
@@ -904,7 +905,7 @@ class Drive:
         pause = None
         if until is not None:
             pause, until = self._pauses.note(until), self._services.time.here(until)
-        seconds, looks, is_busy = self._late.seconds_left(), None, False
+        seconds, looks = self._late.seconds_left(), None
         if listens:
             due = self._waiting.next_due()
             if due is not None:

@@ -1,4 +1,4 @@
-"""Whether the time has come at which a run begins, or is ended. Apart from the drive: few runs have either."""
+"""Whether the time has come at which a run begins, or is ended. Apart: few runs have either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import DEADLINE, START, ErrorInfo, StepRecord
 from everstep.model.waits import WaitOpened, WaitRow
 from everstep.runtime.drive.context import RunContext
-from everstep.runtime.drive.timed.times import lifted
 from everstep.runtime.outage.store_retry import outage, patiently
 from everstep.runtime.waits.answers import who_settled
 
@@ -55,6 +54,13 @@ class KeptTimes:
         """When the run is ended; none without a deadline."""
         return None if self._state.deadline is None else self._state.deadline.due_at
 
+    def sooner(self, until: datetime | None, is_busy: bool) -> tuple[datetime | None, bool]:
+        """Return when to wake, and whether that is only looked out for while calls are under way."""
+        ends = self.ends_at
+        if ends is None or (until is not None and until <= ends):
+            return until, False
+        return ends, is_busy
+
     def exceed(self, error: ErrorInfo) -> None:
         """Buffer the step that says that the deadline has ended the run."""
         deadline = self._state.deadline
@@ -62,11 +68,6 @@ class KeptTimes:
             now = self._services.clock.now()
             step = StepRecord(path=DEADLINE, status=Status.FAILED, wait=deadline, error=error, ended_at=now)
             self._journal.add(step, ())
-
-    def lift(self) -> None:
-        """Buffer that the deadline does not count any more, as the run ends otherwise."""
-        if self._state.deadline is not None:
-            self._journal.add(lifted(self._state.deadline, self._services.clock.now()), ())
 
     async def _settled(self) -> dict[str, WaitRow]:
         """Return the waits of the run that are settled, with those that are due by the store's clock."""
@@ -76,7 +77,7 @@ class KeptTimes:
         return {row.wait_id: row for row in rows}
 
     async def _begins(self, delay: WaitOpened, rows: dict[str, WaitRow]) -> bool:
-        """Let the run begin if its time has come, or somebody said so before."""
+        """Let the run begin if its time has come, or a person said so before."""
         services, row = self._services, rows.get(delay.wait_id)
         await services.time.hear()
         now = services.time.now()

@@ -11,9 +11,10 @@ from typing import Final
 import msgspec
 
 from everstep.codec.notes import DETAILS, close_note, sealed_due
+from everstep.engine.state import RunState
 from everstep.errors import BadRequest, ServiceMissing
 from everstep.graph.author.flow import Flow
-from everstep.model.durations import Span, is_span, moment_of, span_of
+from everstep.model.durations import Ends, Span, is_span, moment_of, span_of
 from everstep.model.enums import Status
 from everstep.model.records import DEADLINE, START, StepRecord
 from everstep.model.waits import DEADLINE_KIND, WaitOpened, WaitRow
@@ -21,14 +22,17 @@ from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.services import Services
 
 _NO_TIME: Final = timedelta()
-_SAID: Final = {START: "The run begins then.", DEADLINE: "The run is ended then, if it has not ended by itself."}
+_SAID: Final = {
+    START: "The run begins then.",
+    DEADLINE: "The run is ended then, if it has not ended by itself.",
+}
 
 
 class Times(msgspec.Struct, frozen=True):
     """When a run is to begin, and by when it is to have ended, each as a moment or as a span from now on."""
 
     begins: datetime | timedelta | None = None
-    ends: datetime | timedelta | None = None
+    ends: Ends | None = None
     """If it is a span, it counts from when the run begins."""
 
 
@@ -49,14 +53,16 @@ def times_of(
     return None if begins is None and ends is None else Times(begins, ends)
 
 
-def deadline_of(said: Span | datetime) -> datetime | timedelta:
+def deadline_of(said: Span | datetime) -> Ends:
     """Read a deadline: a span from the start of the run, or a moment."""
     is_moment = isinstance(said, datetime) or (isinstance(said, str) and not is_span(said) and "T" in said)
     if is_moment:
         return moment_of(said, "deadline")
     span = span_of(said, "deadline")
     if span <= _NO_TIME:
-        raise BadRequest(f"deadline is {said!r:.60}: the run would end at once.", fix='Give a span like "2h".')
+        raise BadRequest(
+            f"deadline is {said!r:.60}: the run would end at once.", fix='Give a span like "2h".'
+        )
     return span
 
 
@@ -89,23 +95,24 @@ async def opened_times(
     return opened
 
 
-async def give_deadline(
-    journal: Journal, services: Services, old: WaitOpened | None, ends: datetime | timedelta
-) -> None:
+async def give_deadline(journal: Journal, services: Services, state: RunState, ends: Ends) -> None:
     """Buffer a new deadline of a run that goes on, in place of the one it has."""
+    if state.undo is not None and state.undo.has_begun:
+        raise BadRequest(
+            f"run {journal.run_id!r} undoes what it did, which no deadline ends.",
+            fix="Leave the deadline out.",
+        )
     now = await _now(journal, services)
     at = _moment(ends, now, "deadline")
-    if old is not None:
-        journal.add(lifted(old, now), ())
+    if at <= now:
+        raise BadRequest(
+            f"deadline is {at.isoformat()}, which has gone by.", fix="Give one that comes later."
+        )
+    journal.lift_deadline()
     step, row = _opened(journal, services, DEADLINE, DEADLINE_KIND, at, now)
     journal.add(step, ())
     if journal.writes:
         journal.waits.append(row)
-
-
-def lifted(deadline: WaitOpened, now: datetime) -> StepRecord:
-    """Return the step that says that a deadline does not count any more."""
-    return StepRecord(path=DEADLINE, status=Status.CANCELLED, wait=deadline, ended_at=now)
 
 
 async def _now(journal: Journal, services: Services) -> datetime:

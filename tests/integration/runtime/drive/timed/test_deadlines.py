@@ -1,4 +1,4 @@
-"""Runs that are ended by their deadline, whoever drives them, or nobody."""
+"""Runs that are ended by their deadline, by who drives them, or by a worker that finds them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from threading import Event, Thread
 
 import pytest
 
-from everstep import AsyncHost, Flow, Host, Retry, node, wait
-from everstep.errors import BadRequest, DeadlineExceeded, FlowError
+from everstep import AsyncHost, Flow, Host, Retry, node
+from everstep.errors import BadRequest, DeadlineExceeded, FlowError, InvalidDelay
+from everstep.results import RunResult
 from everstep.testing import ManualClock
+from tests.keyframes import space_keyframes
 
-from .timing import act, ask, check_ended, slow, work
+from .timing import act, ask, check_ended, check_sound, slow, work
 
 pytestmark = pytest.mark.stores("memory", "sqlite")
 
@@ -74,7 +76,7 @@ def test_unfinished_run_takes_another_deadline(host: Host, clock: ManualClock) -
 def test_fork_has_none_of_its_own(host: Host, clock: ManualClock) -> None:
     flow = slow(deadline="1h")
     host.run(flow, run_id="r")
-    host.fork("r", run_id="f")
+    host.fork("r", fork_id="f")
     clock.advance("2h")
     work(host, flow)
     check_ended(host, "r")
@@ -105,7 +107,7 @@ def test_run_that_fails_by_itself_keeps_its_own_error(host: Host, clock: ManualC
     state = host.state("r")
     assert state.error is not None
     assert state.error.type == "ValueError"
-    assert not host.storage.verify(run_id="r").findings
+    check_sound(host, "r")
 
 
 def test_pause_between_attempts_is_cut_short(url: str) -> None:
@@ -128,12 +130,13 @@ def test_pause_between_attempts_is_cut_short(url: str) -> None:
             result.raise_for_status()
 
 
-async def test_async_node_is_stopped(url: str, clock: ManualClock) -> None:
-    stopped = []
+def test_async_node_is_stopped(url: str, clock: ManualClock) -> None:
+    stopped, begun = [], asyncio.Event()
 
     @node(output="x")
     async def hangs() -> str:
         try:
+            begun.set()
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             stopped.append(True)
@@ -141,17 +144,19 @@ async def test_async_node_is_stopped(url: str, clock: ManualClock) -> None:
         return "x"
 
     flow = Flow("hangs", [hangs], deadline="1h")
-    async with AsyncHost(url, clock=clock) as host:
-        running = asyncio.ensure_future(host.run(flow, run_id="r"))
-        while not (await host.waits(kind="deadline")):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        clock.advance("1h")
-        result = await asyncio.wait_for(running, 10)
-        assert result.status == "failed"
-        assert stopped == [True]
-        assert result.error is not None
-        assert "hangs" in result.error.message
+
+    async def drive() -> RunResult:
+        async with AsyncHost(url, clock=clock) as host:
+            running = asyncio.ensure_future(host.run(flow, run_id="r"))
+            await asyncio.wait_for(begun.wait(), 10)
+            clock.advance("1h")
+            return await asyncio.wait_for(running, 10)
+
+    result = asyncio.run(drive())
+    assert result.status == "failed"
+    assert stopped == [True]
+    assert result.error is not None
+    assert "hangs" in result.error.message
 
 
 def test_sync_node_does_not_hold_it_up(host: Host, clock: ManualClock) -> None:
@@ -243,7 +248,7 @@ def test_moment_and_other_zones_are_taken(host: Host, clock: ManualClock) -> Non
     "said", ["0s", 0, "-1h", "soon", datetime(2031, 1, 1), "2029-01-01T00:00:00Z", "2031-01-01T00:00:00"]
 )
 def test_what_is_no_deadline_is_refused(host: Host, said: object) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises((BadRequest, InvalidDelay)):
         host.start(slow(), deadline=said)  # type: ignore[arg-type]
 
 
@@ -252,20 +257,15 @@ def test_deadline_of_a_flow_is_a_span(host: Host) -> None:
         slow(deadline="2031-01-01T00:00:00Z")
 
 
-def test_it_is_kept_in_keyframes(host: Host, clock: ManualClock) -> None:
-    @node(output="n")
-    def count(n: int) -> int:
-        return n + 1
-
-    @node(output="big")
-    def big(n: int) -> str:
-        return "x" * 200 * n
-
-    steps = [count, big, wait.approval(name="ask")]
-    flow = Flow("many", [steps[0] >> steps[1] >> steps[2]], deadline="1h", durability="strong")
-    host.run(flow, {"n": 100}, run_id="r")
+def test_it_is_kept_in_keyframes(host: Host, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = slow()
+    space_keyframes(monkeypatch, lambda: 1)
+    host.start(flow, run_id="r", after="1h", deadline="1h")
     clock.advance("1h")
-    assert host.resume("r", flow).status == "failed"
+    work(host, flow)
+    assert any(one.keyframe for one in host.checkpoints("r"))
+    clock.advance("1h")
+    work(host, flow)
     check_ended(host, "r", at="ask")
 
 
