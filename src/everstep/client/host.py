@@ -42,7 +42,7 @@ from everstep.model.durations import Span, span_of
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import KEEP_ALL, Retention, checked_retention
-from everstep.model.waits import UNSAID, WaitRow, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, UNSAID, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, RunRow, Traits, WaitFilter
@@ -628,7 +628,7 @@ class AsyncHost:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
         Those that wait on this machine for a store that cannot be reached come last. Of a part such as
-        A17/rag, the waits of steps in it.
+        A17/rag, the waits of steps in it. Deadlines are listed if that is the `kind`.
         """
         check_limit(limit)
         if (flow, kind, after) != (None, None, None):
@@ -645,6 +645,7 @@ class AsyncHost:
             row
             for row in waits_here(self._services)
             if run_id in (None, row.run_id) and flow in (None, row.flow_id) and kind in (None, row.kind)
+            if kind is not None or row.kind != DEADLINE_KIND
             if part is None or part.holds(row.path, row.visit)
         ]
         if after in [row.wait_id for row in here]:
@@ -669,15 +670,18 @@ class AsyncHost:
         return [self._parts.wait(row) for row in rows]
 
     async def _rows(self, asked: WaitFilter, part: Part | None) -> list[WaitRow]:
-        """Return waits as the store has them; of a part, page by page until there are enough."""
+        """Return waits as the store has them; some are left out, so page by page until there are enough."""
+
+        def wanted(row: WaitRow) -> bool:
+            is_meant = asked.kind is not None or row.kind != DEADLINE_KIND
+            return is_meant and (part is None or part.holds(row.path, row.visit))
+
         rows = await self._services.store.waits(asked)
-        if part is None:
-            return rows
-        found = [row for row in rows if part.holds(row.path, row.visit)]
+        found = [row for row in rows if wanted(row)]
         while len(rows) == asked.limit and len(found) < asked.limit:
             asked = msgspec.structs.replace(asked, after=rows[-1].wait_id)
             rows = await self._services.store.waits(asked)
-            found += [row for row in rows if part.holds(row.path, row.visit)]
+            found += [row for row in rows if wanted(row)]
         return found[: asked.limit]
 
     async def wait(self, token_or_id: str | None) -> WaitInfo:

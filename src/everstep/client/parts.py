@@ -88,8 +88,11 @@ class Parts(Struct, frozen=True):
 
     def result(self, outcome: Outcome) -> RunResult:
         """Return what callers see of a run that was driven."""
-        rows = [row for row in outcome.waits if row.kind != DEADLINE_KIND]
-        waits = [self.wait(row, outcome.tokens.get(row.wait_id)) for row in rows]
+        waits = [
+            self.wait(row, outcome.tokens.get(row.wait_id))
+            for row in outcome.waits
+            if row.kind != DEADLINE_KIND
+        ]
         return RunResult(outcome, waits, self.services.clock.now())
 
 

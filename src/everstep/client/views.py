@@ -412,6 +412,13 @@ class RunState(Mapping[str, Any]):
         self.counters: Counters = folded.state.counters()
         self.guards = guards.RunGuards.of(folded.state.books)
         """What it had spent, what it might spend, and how its breakers stood."""
+        delay, deadline = folded.state.delay, folded.state.deadline
+        self.begins_at = None if delay is None else delay.due_at
+        """When it begins, if it was to begin later and had not."""
+        self.ends_at = None if deadline is None else deadline.due_at
+        """Its deadline: when it is ended, if it has not ended by itself."""
+        if self.status.is_final:
+            self.begins_at = self.ends_at = None
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""
         self._folded = folded
@@ -493,6 +500,11 @@ class RunState(Mapping[str, Any]):
             for label, unit in units.at.items()
             if unit.status is not Status.RETRYING
         }
+
+    def times(self) -> dict[str, datetime]:
+        """Return when it begins and when it is ended, by these names, as far as that is said."""
+        said = {"begins_at": self.begins_at, "ends_at": self.ends_at}
+        return {name: at for name, at in said.items() if at is not None}
 
     @property
     def opened(self) -> dict[str, OpenedState]:

@@ -70,11 +70,6 @@ class Given(msgspec.Struct, frozen=True):
         """Return the same with the times of the run."""
         return msgspec.structs.replace(self, times=times)
 
-    @property
-    def is_delayed(self) -> bool:
-        """True if it is to begin at a time that was said."""
-        return self.times is not None and self.times.begins is not None
-
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
         priority, group = self.traits.priority, self.traits.group

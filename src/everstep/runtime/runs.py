@@ -222,7 +222,11 @@ class Runs:
             row = await self._services.store.run(run_id)
         if row is not None and not (row.status.is_final and given.inputs is None):
             check_kept(row, flow)
-        if row is None and (flow.limits or given.is_delayed) and not is_off:
+        if (
+            row is None
+            and (flow.limits or (given.times is not None and given.times.begins is not None))
+            and not is_off
+        ):
             row = await self.start(flow, given, run_id)
             if row.status is Status.HALTED:
                 return await self._as_it_rests(row)

@@ -12,7 +12,7 @@ from everstep.testing import ManualClock
 
 from .timing import check_ended, check_sound, slow, work
 
-pytestmark = pytest.mark.stores("memory", "sqlite")
+pytestmark = pytest.mark.stores("memory", "sqlite", "postgres", "redis", "folder", "s3")
 
 
 def flow_of(seen: list[str], **options: object) -> Flow:
@@ -174,3 +174,14 @@ def test_explain_says_when_it_begins(host: Host, clock: ManualClock) -> None:
     assert told.begins_at == clock.now() + timedelta(hours=2)
     assert told.ends_at == clock.now() + timedelta(hours=26)
     assert [one.path for one in told.starts] == ["act"]
+
+
+def test_state_says_when_it_begins_and_ends(host: Host, clock: ManualClock) -> None:
+    flow = flow_of([])
+    begins = clock.now() + timedelta(hours=2)
+    host.start(flow, {"name": "A"}, run_id="r", at=begins, deadline="1h")
+    state = host.state("r")
+    assert (state.begins_at, state.ends_at) == (begins, begins + timedelta(hours=1))
+    clock.advance("2h")
+    work(host, flow)
+    assert host.state("r").times() == {}
