@@ -131,7 +131,6 @@ def run(
     \b
     Examples:
       everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
-      everstep run orders.py --input order_id=A17 --start
       everstep run orders.py --input order_id=A17 --start --after 2h --deadline 1d
       everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
@@ -155,8 +154,7 @@ def run(
             "group": group,
             "tags": given_tags(tags) if tags else (),
             "attributes": given_attributes(attributes) if attributes else None,
-            **said_times(),
-            **who(),
+            **(who() | said_times()),
         }
         opening = Opening(store, key_file, base_url, wired)
         work: Work = lambda host: host.run(  # noqa: E731  a name for its type
