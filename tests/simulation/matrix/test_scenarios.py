@@ -67,16 +67,16 @@ def test_a_scenario_of_the_matrix_ends_as_if_nothing_had_gone_wrong(
                 check(explorer, explorer.try_drawn(SEED * 1_000_003 + number))
     finally:
         explorer.close()
-    assert explorer.counts["schedules"] > len(explorer.points) // 4
+    assert explorer.counts["schedules"] > len(explorer.points) // 8
 
 
 def one_death_each(explorer: Explorer, store: str) -> Iterator[Taken]:
-    """Yield for each fourth point one of what the matrix does there, in turn; those between elsewhere."""
+    """Yield for each eighth point one of what the matrix does there, in turn; those between elsewhere."""
     for place, (label, possible) in enumerate(explorer.points):
-        if place % 4 != 2 * (store == "remote"):
+        if place % 8 != 4 * (store == "remote"):
             continue
         deaths = [fault for fault in DEATHS if fault in possible]
-        yield Taken(label, deaths[place // 4 % len(deaths)].value)
+        yield Taken(label, deaths[place // 8 % len(deaths)].value)
 
 
 def test_every_scenario_of_the_matrix_is_simulated() -> None:
