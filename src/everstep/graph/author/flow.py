@@ -133,7 +133,6 @@ class Flow:
         starts: Iterable[Flow] = (),
         schedules: Iterable[Schedule] = (),
     ) -> None:
-        self.name = name
         _check_shape(name, nodes)
         said = FlowOptions.of(
             name,
@@ -166,9 +165,7 @@ class Flow:
             plain_attributes=plain_attributes,
             starts=starts,
         )
-        self._take(said)
-        if schedules:
-            self.schedules = schedules_of(name, schedules)
+        self._take(name, said, schedules)
         self._wire(flatten(nodes), said)
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
@@ -192,8 +189,11 @@ class Flow:
         if self._raises and self.problems.errors:
             self._refuse()
 
-    def _take(self, said: FlowOptions) -> None:
+    def _take(self, name: str, said: FlowOptions, schedules: Iterable[Schedule]) -> None:
         """Keep what was said, under the names of the options."""
+        self.name = name
+        if schedules:
+            self.schedules = schedules_of(name, schedules)
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
