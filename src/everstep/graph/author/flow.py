@@ -161,9 +161,7 @@ class Flow:
             plain_attributes=plain_attributes,
             starts=starts,
         )
-        self._take(said)
-        if schedules:
-            self.schedules = schedules_of(name, schedules)
+        self._take(said, schedules)
         self._wire(flatten(nodes), said)
         if self._raises and self.problems.errors:
             self._refuse()
@@ -187,8 +185,10 @@ class Flow:
         if self.limits and not self.problems.errors:
             self._check_keys()
 
-    def _take(self, said: FlowOptions) -> None:
+    def _take(self, said: FlowOptions, schedules: Iterable[Schedule]) -> None:
         """Keep what was said, under the names of the options."""
+        if schedules:
+            self.schedules = schedules_of(self.name, schedules)
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
