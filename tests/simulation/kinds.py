@@ -15,6 +15,7 @@ from tests.simulation.bodies.edited_trial import EditedTrial
 from tests.simulation.bulk.operators import trial as bulk
 from tests.simulation.flows import SUBJECTS
 from tests.simulation.limits.limited import trial as limits
+from tests.simulation.limits.singles import single_trial as singles
 from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.schedules.timetables import trial as schedules
@@ -50,6 +51,7 @@ KINDS: Mapping[str, Kind] = {
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),
     "limits": _of_fleet(limits),
+    "singles": _of_fleet(singles),
     "told": _of_fleet(told),
     "schedules": _of_fleet(schedules),
     "random": _of_fleet(randomly),

@@ -581,16 +581,20 @@ class SyncFleetCalls:
         flow: Flow | None = None,
         *,
         start: str | None = None,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
         """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
 
         With `start` it begins at that node, whatever was due, also if it has ended otherwise; that takes the
-        flow. Without a flow nothing is checked against its code: the worker that takes the run does.
+        flow. Without a flow nothing is checked against its code: the worker that takes the run does. It has
+        the `deadline` that is given here, and no other.
         """
         return self._lanes.call(
-            lambda host: host.fleet.reopen(run_id, flow, start=start, by=by, comment=comment)
+            lambda host: host.fleet.reopen(
+                run_id, flow, start=start, deadline=deadline, by=by, comment=comment
+            )
         )
 
     @overload

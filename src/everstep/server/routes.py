@@ -21,6 +21,7 @@ from everstep.client.views import (
     RunInfo,
     SentSignal,
     SignalInfo,
+    StartedRun,
     WaitInfo,
 )
 from everstep.results import (
@@ -123,7 +124,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Accept a run durably and return at once; a worker drives it.",
         handler=runs.start,
         body=Body(shapes.Start),
-        answers={202: _json("The run, accepted.", RunInfo, {"Location": "Where the run is shown."})},
+        answers={
+            200: _json(
+                "The run that has the key, which this start joined.",
+                StartedRun,
+                {"Location": "Where it is shown."},
+            ),
+            202: _json("The run, accepted.", RunInfo, {"Location": "Where the run is shown."}),
+        },
         errors=(404, 409, 422),
     ),
     Endpoint(

@@ -59,6 +59,10 @@ class ShownRun(RunInfo, frozen=True, kw_only=True):
     """One run, with what it has spent and how its breakers stand, if its records can be read."""
 
     guards: RunGuards | UnsetType = UNSET
+    begins_at: Instant | UnsetType = UNSET
+    """When it begins, if it was to begin later and has not."""
+    ends_at: Instant | UnsetType = UNSET
+    """Its deadline, if it has one and has not ended."""
     bulk: BulkProgress | UnsetType = UNSET
     """Of a run that acts on many runs: how far it has come."""
     driver: Driver | UnsetType = UNSET
@@ -435,6 +439,10 @@ class Signed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     comment: Annotated[str, Meta(extra_json_schema={"pattern": _COMMENT})] | None = None
 
 
+_Time = Annotated[str, Meta(min_length=1, max_length=64)]
+_SpanOfTime = Annotated[str, Meta(min_length=1, max_length=100)] | Annotated[float, Meta(ge=0)]
+
+
 class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run to be accepted."""
 
@@ -451,6 +459,12 @@ class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the run is called by: names, or names and values."""
     attributes: dict[str, str | bool | int | float] = {}
     """What it is found by; only its nodes change them."""
+    at: _Time | None = None
+    """When it begins, with a time zone; at once if that has gone by."""
+    after: _SpanOfTime | None = None
+    """How long from now it begins instead: "2h", or seconds."""
+    deadline: _SpanOfTime | None = None
+    """When it is ended if it has not ended by itself: a time, or a span from when it begins."""
 
 
 _Label = Annotated[str, Meta(extra_json_schema={"pattern": f"^{LABEL_NAME.pattern}$"})]
@@ -594,6 +608,9 @@ class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Go on from the newest valid checkpoint if the newest are damaged."""
     drive: bool = True
     """False to leave it to the workers, and answer at once."""
+    deadline: _SpanOfTime | None = None
+    """When it is ended if it has not ended by itself: a time, or a span from now. If it is reopened, it has
+    no other."""
 
 
 class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,6 +26,9 @@ from tests.integration.server.serving import BEARER, TOKEN
 EXAMPLES = 100 if os.environ.get("EVERSTEP_SOAK") == "1" else 4
 SEED = 20_260
 
+PATIENCE = {"/changes": 0.5}
+"""Seconds for a stream that ends only with its reader, as far as it is read."""
+
 KNOWN: dict[str, list[str]] = {
     "run_id": ["done", "broken", "nightly"],
     "wait_id": [],
@@ -112,7 +115,7 @@ def _known(name: str, value: Any) -> Any:
 
 @STRICT
 def answered_as_documented(case: schemathesis.Case[Any], address: str) -> None:
-    case.call_and_validate(base_url=address, timeout=10)
+    case.call_and_validate(base_url=address, timeout=PATIENCE.get(case.path, 10))
 
 
 def check(mode: str, method: str, path: str, address: str) -> None:

@@ -20,6 +20,7 @@ from tests.acceptance.crash import lives
 from tests.acceptance.crash.flows.children import MORE_FAMILIES
 from tests.acceptance.crash.flows.outages import MORE_CUT_OFF
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED
+from tests.acceptance.crash.flows.sagas import MORE_SAGAS
 from tests.acceptance.crash.flows.steps import MORE_STEPS
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING
@@ -34,6 +35,7 @@ SCENARIOS = (
     | MORE_CUT_OFF
     | MORE_PHASED
     | MORE_STEPS
+    | MORE_SAGAS
     | EXAMPLES
 )
 NOT_SIMULATED: dict[str, str] = {}
@@ -67,16 +69,16 @@ def test_a_scenario_of_the_matrix_ends_as_if_nothing_had_gone_wrong(
                 check(explorer, explorer.try_drawn(SEED * 1_000_003 + number))
     finally:
         explorer.close()
-    assert explorer.counts["schedules"] > len(explorer.points) // 4
+    assert explorer.counts["schedules"] > len(explorer.points) // 8
 
 
 def one_death_each(explorer: Explorer, store: str) -> Iterator[Taken]:
-    """Yield for each fourth point one of what the matrix does there, in turn; those between elsewhere."""
+    """Yield for each eighth point one of what the matrix does there, in turn; those between elsewhere."""
     for place, (label, possible) in enumerate(explorer.points):
-        if place % 4 != 2 * (store == "remote"):
+        if place % 8 != 4 * (store == "remote"):
             continue
         deaths = [fault for fault in DEATHS if fault in possible]
-        yield Taken(label, deaths[place // 4 % len(deaths)].value)
+        yield Taken(label, deaths[place // 8 % len(deaths)].value)
 
 
 def test_every_scenario_of_the_matrix_is_simulated() -> None:

@@ -41,6 +41,9 @@ from everstep.model.records import (
     StepRecord,
     Stored,
     StreamAt,
+    Undo,
+    Undoable,
+    UndoState,
     UnitAt,
     UnitFacts,
     Written,
@@ -155,6 +158,7 @@ STEPS = struct(
     again=named(many(NAMES)),
     act=ACTS,
     unit=st.none() | UNIT_FACTS,
+    undo=st.none() | struct(Undo, by=TEXT, is_kept=st.booleans()),
 )
 NODES = struct(
     NodeState,
@@ -181,6 +185,18 @@ NODES = struct(
     units=st.none() | named(UNITS),
     began_as=TEXT,
 )
+UNDOABLES = struct(Undoable, sequence=COUNTS, path=NAMES, visit=COUNTS, key=TEXT, by=TEXT, was=TEXT)
+UNDO_STATES = struct(
+    UndoState,
+    stack=many(UNDOABLES),
+    ends=TEXT,
+    error=ERRORS,
+    asks=st.booleans(),
+    is_declined=st.booleans(),
+    done=COUNTS,
+    skipped=COUNTS,
+    at=st.none() | NODES,
+)
 STATES = struct(
     SerializedState,
     values=many(WRITES),
@@ -193,6 +209,7 @@ STATES = struct(
     has_ended=st.booleans(),
     key_run=TEXT,
     ledger=st.builds(Ledger, named(AMOUNTS)),
+    undo=st.none() | UNDO_STATES,
 )
 RECORDS = struct(
     CheckpointRecord,

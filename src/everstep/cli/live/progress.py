@@ -51,6 +51,8 @@ class Lines(Silent):
         self._run = Projection()
         self._open: dict[str, Event] = {}
         """What an earlier process has left waiting, by node, as far as nothing was heard of it."""
+        self._halting: list[Event] = []
+        """Steps that wait, but perhaps not yet in the store."""
         self._chunks = ChunkLines(lambda line: click.echo(line, err=True))
 
     def __call__(self, event: Event) -> None:
@@ -66,15 +68,24 @@ class Lines(Silent):
             line = describe(event, attempt_of(event.node, event.attempt, self._flow), in_full=in_full)
         else:
             line = self._of_item(event, base, before, is_news=is_news)
+        if event.kind == "step_halted" and self._how is not None:
+            self._halting.append(event)  # who reads how it is answered may answer it at once
+            return
+        if event.kind in ("checkpoint", "run_halted"):
+            self._say_halted()
         if line:
             click.echo(line, err=True)
-        if event.kind == "step_halted":
-            self._say_how(event)
-        elif event.kind == "run_halted" and self._how is not None:
+        if event.kind == "run_halted" and self._how is not None:
             for waiting in self._open.values():
                 click.echo(describe(waiting), err=True)
                 self._say_how(waiting)
             self._open.clear()
+
+    def _say_halted(self) -> None:
+        halting, self._halting = self._halting, []
+        for event in halting:
+            click.echo(describe(event, attempt_of(event.node, event.attempt, self._flow)), err=True)
+            self._say_how(event)
 
     def _say_how(self, event: Event) -> None:
         if self._how is not None:

@@ -336,7 +336,7 @@ QUERIED = frozenset(
             "started",
             "ended",
         ),
-        *("pinned", "needs_repair", "paused", "changed", "waiting", "waiting_at", "error_code"),
+        *("pinned", "needs_repair", "paused", "changed", "waiting", "waiting_at", "error_code", "undoing"),
     }
 )
 """What a query of a viewer may name: by one that names a text, the text could be found letter by letter."""

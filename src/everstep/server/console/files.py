@@ -19,7 +19,8 @@ TYPES = {
 }
 
 
-_COMMENTS = re.compile(rb"^[ ]*(?://[^\n]*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
+_FOR_READERS = re.compile(rb"^[ ]*(?://[^\n]*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|^[ ]+", re.M)
+"""Comments and indents; no text of a page depends on how its template is indented."""
 
 
 class Asset(NamedTuple):
@@ -39,7 +40,7 @@ def assets() -> dict[str, Asset]:
         if path.suffix in TYPES:
             body = path.read_bytes()
             if path.suffix == ".js" and "vendor" not in path.parts:
-                body = _COMMENTS.sub(b"", body)  # they are for who reads the source
+                body = _FOR_READERS.sub(b"", body)
             packed = gzip.compress(body, 9, mtime=0)
             found[path.relative_to(FOLDER).as_posix()] = Asset(body, packed, TYPES[path.suffix])
     return found

@@ -57,6 +57,8 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
                 has_notices=True,
                 pauses=True,
                 has_children=True,
+                limits=True,
+                undoes=True,
                 searches=True,
                 has_events=True,
                 audits=True,

@@ -56,6 +56,15 @@ def test_who_a_flow_names_is_told_that_a_run_failed_and_why(
     assert (info.id, info.state, info.tries, info.error) == (notice.id, "sent", 1, "")
 
 
+def test_what_is_to_be_sent_is_due_since_it_happened(url: str, clock: ManualClock) -> None:
+    with Host(url, clock=clock) as host:  # it has no notifier of this name
+        host.run(FAILING, {"a": 7}, run_id="A17")
+        [info] = host.notices.find()
+    assert info.state == "pending" and info.at is not None
+    assert info.due_at == info.at
+    assert abs(info.at - clock.now()).total_seconds() < 3600
+
+
 def test_a_run_without_notifiers_has_no_notice(host: Host, ops: Receiver) -> None:
     host.run(Flow("quiet", [fails]), {"a": 1}, run_id="A")
     host.run(Flow("well", [works], notify="ops"), {"a": 1}, run_id="B")

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from everstep import Host, Status
-from everstep.registry import Opened
 from everstep.results import RunResult
-from everstep.stores.memory.store import MemoryData, MemoryStore
-from everstep.testing import ManualClock, killing
-from everstep.testing.killing import Crashed, Killer, crash
+from everstep.testing import ManualClock
+from everstep.testing.killing import Killer
+from tests.integration.examples.lives import example, lives
 
 pytestmark = pytest.mark.stores("memory")
-FILE = Path(__file__).parents[5] / "examples" / "trip_saga.py"
 
 
-def trip() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("trip_saga", FILE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def go(ledger: Path, towns: list[str], killer: Killer | None = None, dies: int = 0) -> RunResult:
+def go(ledger: Path, towns: list[str], counts: Killer | None = None, dies: int = 0) -> RunResult:
     """Run the trip, in another process once the first has died."""
-    example, data, clock = trip(), MemoryData(), ManualClock(auto=True)
-    vars(example)["LEDGER"] = ledger
-    for act in (Killer(dies, act=crash) if dies else killer, None):
-        store = Opened(MemoryStore(clock, data), None, "memory:")
-        try:
-            with Host(store if act is None else killing(store, by=act), clock=clock) as host:
-                return host.run(example.flow, {"towns": towns}, run_id="trip")
-        except Crashed:
-            clock.advance(timedelta(minutes=5))
-    raise AssertionError("it died twice")
+
+    def main(host: Host, _: ManualClock) -> RunResult:
+        trip = example("trip_saga")
+        vars(trip)["LEDGER"] = ledger
+        return host.run(trip.flow, {"towns": towns}, run_id="trip")
+
+    return lives(main, dies, counts)
 
 
 def noted(ledger: Path) -> list[str]:
