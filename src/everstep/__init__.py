@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
     from everstep.graph.limits import Limit, Singleton
+    from everstep.graph.schedules import Schedule
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
 else:
@@ -62,6 +63,7 @@ __all__ = [
     "Node",
     "Retention",
     "Retry",
+    "Schedule",
     "Singleton",
     "Status",
     "__version__",
@@ -90,6 +92,7 @@ _HOMES = {
     "KeyRing": "everstep.codec.keyring",
     "Limit": "everstep.graph.limits",
     "Singleton": "everstep.graph.limits",
+    "Schedule": "everstep.graph.schedules",
     "current": "everstep.steps",
     "report": "everstep.graph.check.report",
     "step": "everstep.steps",

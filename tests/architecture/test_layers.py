@@ -166,11 +166,12 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive drive.children drive.undo guards integrity live metrics operations outage tracing "
-    "travel waits waits.notices workers",
-    "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
-    "waits workers",
+    "runtime": "drive drive.children drive.timed drive.undo guards integrity live metrics operations outage "
+    "tracing travel waits waits.notices workers",
+    "runtime.drive": "guards live metrics operations outage drive.children drive.timed drive.undo "
+    "drive.units tracing waits workers",
     "runtime.drive.children": "guards outage waits",
+    "runtime.drive.timed": "outage waits",
     "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",

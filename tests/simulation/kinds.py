@@ -18,6 +18,7 @@ from tests.simulation.limits.limited import trial as limits
 from tests.simulation.limits.singles import single_trial as singles
 from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
+from tests.simulation.schedules.timetables import trial as schedules
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
 from tests.simulation.told.receivers import trial as told
@@ -52,6 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "limits": _of_fleet(limits),
     "singles": _of_fleet(singles),
     "told": _of_fleet(told),
+    "schedules": _of_fleet(schedules),
     "random": _of_fleet(randomly),
     "async body": Kind(lambda said: async_trial(said["seed"]), lambda said: DEATHS),
     "edited body": Kind(lambda said: EditedTrial(said["seed"]), lambda said: DEATHS),

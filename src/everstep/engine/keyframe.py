@@ -50,6 +50,8 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.key_run,
         state.books.to_ledger(),
         None if state.undo is None else state.undo.kept(_hidden(state.undo.scope)),
+        state.delay,
+        state.deadline,
     )
 
 
@@ -69,6 +71,7 @@ def _visits(scope: Scope) -> dict[str, OpenedState]:
             tuple(sorted(visit.failed)),
             visit.started_at,
             visit.task,
+            tuple(sorted(visit.begun)) if visit.begun else (),
         )
         for i, visit in scope.opened.items()
         if visit.is_map or not scope.plan.children[i].is_atomic
@@ -165,6 +168,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
     if kept.undo is not None and state.undo is not None:
         _restore_hidden(state, state.undo.scope, kept.undo.at)
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
+    state.delay, state.deadline = kept.delay, kept.deadline
     state.books = Books(kept.ledger)
     state.stir_all()
 
@@ -197,6 +201,7 @@ def _restore_visit(
     opened.done, opened.failed = set(visit.done), set(visit.failed)
     opened.started_at, opened.task = visit.started_at, visit.task
     opened.given = given.get(visit.task or 0, ())
+    opened.begun = frozenset(visit.begun)
 
 
 def _restore_node(scope: Scope, i: int, node: NodeState) -> None:

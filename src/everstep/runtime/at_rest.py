@@ -12,6 +12,7 @@ from everstep.errors import LeaseConflict, LeaseLost, RunCancelled, RunNotFound,
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
+from everstep.model.durations import Ends
 from everstep.model.enums import Status, Trigger
 from everstep.model.leases import ALONE, Lease
 from everstep.model.records import UNDO, StepRecord
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from everstep.engine.limits.slots import rules_alone
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
+    from everstep.runtime.drive.timed.times import give_deadline
     from everstep.runtime.drive.undo.rules import check_may_undo
     from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.outage.outbox import drain
@@ -44,6 +46,7 @@ else:
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     wait_for_room = on_demand("everstep.runtime.workers.room:wait_for_room")
+    give_deadline = on_demand("everstep.runtime.drive.timed.times:give_deadline")
     check_may_undo = on_demand("everstep.runtime.drive.undo.rules:check_may_undo")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
@@ -220,7 +223,7 @@ class RestingRuns:
                 await self.release(lease)
                 raise
 
-    async def reopen(self, row: RunRow, act: Act | None) -> bool:
+    async def reopen(self, row: RunRow, act: Act | None, ends: Ends | None = None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.
 
         False if it has gone on since it was looked at. Who has it at that moment is waited for.
@@ -232,6 +235,8 @@ class RestingRuns:
                 return False
             journal, folded = await self.journal_at_rest(fresh, taken.lease)
             journal.act = act
+            if ends is not None:
+                await give_deadline(journal, self._services, folded.state, ends)
             folded.state.reopen()
             await journal.flush(Trigger.RESUME, changes_status=True)
             return True

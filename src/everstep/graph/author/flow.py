@@ -31,6 +31,7 @@ from everstep.graph.compile.loops import UncutLoop
 from everstep.graph.compile.plan import FlowLimits, Plan, deep_nodes
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability, DurabilityMode
+from everstep.model.durations import Span
 from everstep.model.retention import Retention
 from everstep.on_demand import on_demand
 
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.graph.limits import AnyLimit
+    from everstep.graph.schedules import Schedule, schedules_of
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
     joined = on_demand("everstep.graph.check.started_flows:joined")
     read = on_demand("everstep.graph.ir.read:read")
+    schedules_of = on_demand("everstep.graph.schedules:schedules_of")
     Writer = on_demand("everstep.graph.ir.write:Writer")
 
 
@@ -73,22 +76,26 @@ class Flow:
     `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
     `undo` says when what its runs have done is undone by the `undo=` of its nodes: on failure, when a run is
-    cancelled, both, never, or if a person says so ("ask").
+    cancelled, both, never, or if a person says so ("ask"). `deadline` ends a run that takes longer.
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
     what its runs keep is encrypted. `starts` are flows whose runs its nodes may start with `ctx.start`; who
-    loads it loads them.
+    loads it loads them. `schedules` say when its runs are started, once `host.schedules.apply` makes them.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
     starts: tuple[Flow, ...]
     """Flows whose runs its nodes may start, those of flows inside it included."""
+    schedules: tuple[Schedule, ...] = ()
+    """When runs of it are started, once that is applied."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     source: str | None = None
     """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+    plays_undo: Callable[[str, Node], Node] | None = None
+    """What gives a simulation the double of what undoes a durable call, by the path of that."""
     _raises = True
 
     def __init__(
@@ -121,10 +128,11 @@ class Flow:
         notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
         undo: UndoWhen = "both",
+        deadline: Span | None = None,
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
+        schedules: Iterable[Schedule] = (),
     ) -> None:
-        self.name = name
         _check_shape(name, nodes)
         said = FlowOptions.of(
             name,
@@ -153,16 +161,15 @@ class Flow:
             notify=notify,
             inbox=inbox,
             undo=undo,
+            deadline=deadline,
             plain_attributes=plain_attributes,
             starts=starts,
         )
-        self._take(said)
+        self._take(name, said, schedules)
         self._wire(flatten(nodes), said)
-        if self._raises and self.problems.errors:
-            self._refuse()
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
-        """Make a plan of the nodes, and find out what is wrong with it."""
+        """Make a plan of the nodes, and find out what is wrong with it, which is raised but for drafts."""
         self.edges = layout.edges
         """Control edges, as names of nodes."""
         has_results = bool(layout.edges or self.tasks or said.channel)
@@ -179,9 +186,14 @@ class Flow:
             self._check_inbox()
         if self.limits and not self.problems.errors:
             self._check_keys()
+        if self._raises and self.problems.errors:
+            self._refuse()
 
-    def _take(self, said: FlowOptions) -> None:
+    def _take(self, name: str, said: FlowOptions, schedules: Iterable[Schedule]) -> None:
         """Keep what was said, under the names of the options."""
+        self.name = name
+        if schedules:
+            self.schedules = schedules_of(name, schedules)
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -207,6 +219,8 @@ class Flow:
         self.plain_attributes = said.plain_attributes
         self.undo = said.undo
         """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
+        self.deadline = said.deadline
+        """How long after they begin its runs are ended, if they have not ended by themselves."""
         self.starts = said.starts
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""

@@ -4,6 +4,7 @@ A flow, the reader and the writer of the IR and a test of its schema all go by `
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Struct, field
@@ -14,6 +15,7 @@ from everstep.graph.author.node_options import COUNT_OR_NULL, FLAG, NAMES, TEXT,
 from everstep.graph.author.profiles import Entry, Registry
 from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
+from everstep.model.durations import seconds_of
 from everstep.model.retention import Retention, checked_retention
 from everstep.model.waits import Reducer
 from everstep.on_demand import on_demand
@@ -31,6 +33,7 @@ else:
     limits_of = on_demand("everstep.graph.limits:limits_of")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
+SECONDS_OR_NULL: Final = {"type": ["number", "null"], "exclusiveMinimum": 0}
 PARTIAL: Final = Durability()
 
 
@@ -141,6 +144,10 @@ def _undo(value: Any, option: str, flow: str) -> str:
     return str(value)
 
 
+def _deadline(value: Any, option: str, flow: str) -> timedelta | None:
+    return None if value is None else timedelta(seconds=seconds_of(value, f"deadline of flow {flow!r}"))
+
+
 def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
     return () if value == () else checked_flows(flow, value)
 
@@ -192,6 +199,10 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """Values that signals of the same name are taken into, and how."""
     undo: Annotated[str, Spec(_undo, "policies.undo", {"enum": list(UNDO_WHEN)})] = "both"
     """When what its runs have done is undone, as far as their nodes say how."""
+    deadline: Annotated[
+        timedelta | None, Spec(_deadline, "policies.deadline", SECONDS_OR_NULL, Spelling.SECONDS)
+    ] = None
+    """How long after they begin its runs are ended, if they have not ended by themselves."""
     plain_attributes: Annotated[
         tuple[str, ...],
         Spec(_several("a list of names"), "policies.plain_attributes", NAMES, Spelling.NAMES),

@@ -333,6 +333,15 @@ _FLOW: Final = (
         _inner("flow.inner_option", "says when it is undone", _RUN, _OUTER),
         lambda it: it.flow.undo != "both",
     ),
+    Option(
+        Of.FLOW,
+        "deadline",
+        "",
+        _inner(
+            "flow.inner_option", "has a deadline", _RUN, "Declare it on that flow, or give a node a timeout."
+        ),
+        lambda it: it.flow.deadline is not None,
+    ),
     *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),
     Option(
         Of.FLOW,

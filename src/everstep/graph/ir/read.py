@@ -54,6 +54,7 @@ def _as_json(ir: object, faults: Faults) -> Json:
 FLOW_READERS: Final[Mapping[Spelling, Callable[[Json], Any]]] = {
     Spelling.PLAIN: lambda ir: ir,
     Spelling.NAMES: lambda ir: ir,
+    Spelling.SECONDS: lambda ir: ir,
     Spelling.DURABILITY: durability_from_ir,
     Spelling.RETENTION: retention_from_ir,
     Spelling.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],

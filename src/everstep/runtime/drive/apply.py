@@ -16,15 +16,17 @@ import msgspec
 
 from everstep.engine.fold import take
 from everstep.engine.scope import OpenedVisit, Scope
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
 from everstep.graph.author.node import MapSpec
 from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
 from everstep.model.records import (
+    DEADLINE,
     FORK,
     RESULT,
+    START,
     STREAM,
     UNDO,
     UNDOING,
@@ -98,7 +100,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
                 drop_over(state, space)
             return
         gone = len(state.gone)
-        if step.path in _ELSEWHERE:
+        if step.path in _ELSEWHERE or (step.path == DEADLINE and step.status is Status.FAILED):
             _go_elsewhere(state, space, step)
         else:
             state.evolve(step)
@@ -133,15 +135,21 @@ _ELSEWHERE = (START, UNDO)
 
 
 def _go_elsewhere(state: RunState, space: ValueSpace, step: StepRecord) -> None:
-    """Begin a flow of the run anew at a node, or begin to undo.
+    """Begin a flow of the run anew at a node, begin to undo, or end as the deadline has come.
 
-    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted.
+    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted; of one whose
+    time is over neither, until it is reopened and asks once more.
     """
     if step.path == UNDO:
         state.gone += state.waits
+        state.forget_times()
         state.reopen()
         state.ask_again()
         _undo_of(state).begin(step)
+    elif step.path == DEADLINE:
+        state.gone += state.waits
+        state.ask_again()
+        state.evolve(step)
     else:
         for scope, _ in state.places_of(step.decision or ()):
             _give_up(space, scope)
@@ -217,7 +225,10 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
     """Take a step of a flow inside the run into account, or one that opens or ends such a flow."""
     scope, i, item = state.locate(step.path)
     if item is not None:
-        _end_item(state, space, step, slots, scope, i, item)
+        if step.status is Status.RUNNING:
+            state.evolve_at(scope, i, item, step)
+        else:
+            _end_item(state, space, step, slots, scope, i, item)
         return
     if any(_adds_to_nothing(space, scope, slot.written) for slot in slots):
         _fill_item(space, scope)  # it adds to what the item began with, which no step has written
@@ -236,7 +247,8 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
         _follow_units(scope, space, i, units)
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
-            _fill(space, scope, i)
+            if step.undo is None:
+                _fill(space, scope, i)
         elif i not in scope.opened and step.status is not Status.RETRYING:
             # The opening of an atomic flow is not recorded; what it gave is shown all the same.
             _leave(space, scope, i, visit or scope.visit_of(i, step))

@@ -13,12 +13,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from everstep.engine import decide
 from everstep.engine.readiness import Place, starving, within_limits
 from everstep.engine.scope import Scope
 from everstep.errors import (
+    DeadlineExceeded,
     EverstepError,
     HostClosed,
     LeaseLost,
@@ -45,10 +47,12 @@ from everstep.runtime.drive.rest import BREATH, PAUSE, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
+    from everstep.engine.undo.stack import is_to_end
     from everstep.runtime.drive.children.starts import starts_of
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.drive.timed.keeping import KeptTimes
     from everstep.runtime.drive.undo.undoer import Undoer
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
@@ -57,11 +61,13 @@ if TYPE_CHECKING:
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
 else:
+    is_to_end = on_demand("everstep.engine.undo.stack:is_to_end")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
+    KeptTimes = on_demand("everstep.runtime.drive.timed.keeping:KeptTimes")
     Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
     Permits = on_demand("everstep.runtime.guards.permits:Permits")
@@ -77,6 +83,7 @@ _AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
 """Triggers of checkpoints that wait for no other step."""
 _STEP, _COMPLETED = Trigger.STEP, Status.COMPLETED
 _NO_TIME = timedelta()
+_is_hidden = attrgetter("is_hidden")
 
 
 class Drive:
@@ -86,6 +93,8 @@ class Drive:
     """The mark that says since when the run is paused, and who wanted it, once this drive has heard."""
     _undo: Undoer | None = None
     """What undoes the run, once the records say that it undoes."""
+    _times: KeptTimes | None = None
+    """When the run begins, or is ended, if that is said."""
     undoes_always = False
     """True if a person wants the run undone, whatever its flow says."""
 
@@ -121,6 +130,8 @@ class Drive:
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
+        if run.state.delay is not None or run.state.deadline is not None:
+            self._times = KeptTimes(run)
         if run.state.undo is not None and run.state.undo.has_begun:
             self._turn_back()
 
@@ -184,6 +195,8 @@ class Drive:
                     await self._undo_or_raise(self._why_interrupted())
                 except RunCancelled as cancelled:
                     await self._undo_or_raise(cancelled)
+                except DeadlineExceeded as late:
+                    await self._expire(late)
             if self._has_waited:
                 await self._waiting.finish()
             return status
@@ -313,7 +326,7 @@ class Drive:
         """Go forward no more: from here on what the run did is undone, by the last one first."""
         self._undo = Undoer(self._run, self._preparer, self._pauses)
         self._midway.pause()  # what nodes have not begun is not begun any more
-        self.failure, self._inbox = None, None
+        self.failure, self._inbox, self._times = None, None, None
         self._is_plain, self._may_act = False, True
         if self._guards is not None:
             self._guards.stand_down()
@@ -345,14 +358,25 @@ class Drive:
             await self._owing.flush(Trigger.UNDO)
             self._keep_lease()
             return
-        if "by_node" in stop.details:
-            self.failure = describe_error(stop)
+        self.failure = describe_error(stop) if "by_node" in stop.details else None
+        self.exception = None
         for place, call in tuple(self._beside.calls.items()):
             if not _reports(call):
                 self._drop(*place)
         await self._take_in()
         await self._journal.stop_for_good()
         await self._begin_undo(Status.CANCELLED)
+
+    async def _expire(self, late: DeadlineExceeded) -> None:
+        """Fail as the deadline has come. What is to be undone is awaited first, as of a cancelled run."""
+        self.failure, self.exception = describe_error(late), late
+        is_undone = self._state.undo is not None and self._may_undo(Status.FAILED)
+        for place, call in tuple(self._beside.calls.items()):
+            if not (is_undone and _reports(call)):
+                self._drop(*place)
+        await self._take_in()
+        assert self._times is not None
+        self._times.exceed(self.failure)
 
     async def _is_to_be_undone(self) -> bool:
         """True if a run that was cancelled undoes what it did, as its flow says or as a person wants."""
@@ -405,6 +429,8 @@ class Drive:
                 if self.paused is not None:
                     await self._wind_down()
                     return
+            if self._times is not None and not await self._times.look():
+                return
             if self._unread is not None:
                 await self._until_readable(self._unread)
             if self._guards is not None and self._guards.is_shared:
@@ -473,11 +499,11 @@ class Drive:
             if self._finished and (writing := self._absorb()) is not None:
                 await writing
 
-    def _inside_atomic(self) -> list[Place]:
+    def _inside_atomic(self, wanted: Callable[[Scope], bool] = _is_hidden) -> list[Place]:
         """Return what may start inside atomic flows under way: nothing of what they did is recorded yet."""
         while True:
             self._inner.refill(is_hidden=True)
-            found = [place for place in self._state.startable(self._pauses.now) if place[0].is_hidden]
+            found = [place for place in self._state.startable(self._pauses.now) if wanted(place[0])]
             if self._beside.overdue:
                 found = self._beside.apart_from_overdue(found)
             opening = [(scope, i) for scope, i in found if i in scope.plan.children]
@@ -571,7 +597,7 @@ class Drive:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
         state, beside = self._state, self._beside
         if self._undo is not None:
-            return self._undo.pick(beside, is_busy=bool(beside.calls or self._finished))
+            return self._pick_undo(self._undo)
         while True:
             if self._has_inner and self._inner.fans:
                 self._inner.refill()
@@ -597,6 +623,22 @@ class Drive:
                     self._open(scope, i)
             if self.failure is not None:
                 return []
+
+    def _pick_undo(self, undo: Undoer) -> list[Place]:
+        """Choose what to start of a run that undoes; an atomic flow that has begun comes to its end first."""
+        if self._has_inner:
+            self._inner.go_on_inside()
+        inside = self._inside_atomic(is_to_end) if self._has_inner else []
+        is_busy = bool(self._beside.calls or self._finished or inside)
+        is_busy = is_busy or (self._has_inner and any(map(is_to_end, self._state.scopes())))
+        ready = undo.pick(self._beside, is_busy=is_busy)
+        flows = [(scope, i) for scope, i in ready if i in scope.plan.children]
+        if not flows:
+            return [*inside, *ready]
+        for scope, i in flows:
+            self._inner.fill(scope)
+            self._open(scope, i)
+        return [*self._inside_atomic(is_to_end), *(place for place in ready if place not in flows)]
 
     def _open(self, scope: Scope, i: int) -> None:
         call = self._preparer.held(scope, i) if self._guards is not None else None
@@ -624,9 +666,10 @@ class Drive:
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
-        if self._undo is not None or not (self._state.due or self._state.opened):
+        if not (self._state.due or self._state.opened):
             return False
-        found = starving(self._state.scopes())
+        scopes = self._state.scopes()
+        found = starving(scopes if self._undo is None else filter(is_to_end, scopes))
         if found is not None:
             self._fail_in(*found)
         return found is not None
@@ -671,9 +714,11 @@ class Drive:
             if self._journal.steps:
                 await self._owing.flush(Trigger.INTERRUPTED)
             return Status.RUNNING
-        if self.failure is None and self._state.waits:
+        if self.failure is None and (self._state.waits or self._state.delay is not None):
             await self._owing.halt(self._services.store)
             return Status.HALTED
+        if self._times is not None and self.failure is not None:
+            self._journal.lift_deadline()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         pending = self._journal.flush_soon(ended[0], status=ended[1], error=self.failure, changes_status=True)
         if pending is not None:
@@ -724,7 +769,7 @@ class Drive:
         An effect is then only ever repeated with the same inputs and the same key. What is buffered of flows
         that were merely opened follows from what is durable, and may wait.
         """
-        is_owed = self._preparer.has_announced
+        is_owed = self._preparer.has_announced or (self._has_inner and self._inner.has_announced)
         if not is_owed and self._journal.has_ended_steps:
             is_owed = any(
                 recorded_node(call.scope, call.node).acts_in_call
@@ -733,6 +778,8 @@ class Drive:
             )
         if is_owed:
             self._preparer.has_announced = False
+            if self._has_inner:
+                self._inner.has_announced = False
             self._owing.owe(Trigger.BEFORE_EFFECT)
             await self._owing.pay()
 
@@ -780,6 +827,7 @@ class Drive:
                 or call.node.timeout
                 or call.node.limit  # its place is kept by a task on the loop
                 or not self._services.may_hold_loop
+                or self._times is not None  # which may end it
                 or (may_say and not self._midway.may_write)
             ):
                 return self._run_beside(call)
@@ -828,7 +876,7 @@ class Drive:
     async def _make(self, call: Call) -> None:
         """Make a call that is async or may spend."""
         node = call.node
-        if call.stream is not None or not self._midway.may_run_alone(call):
+        if call.stream is not None or self._times is not None or not self._midway.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = self._midway.own_task = asyncio.current_task()
@@ -866,6 +914,9 @@ class Drive:
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
+        is_busy = False
+        if self._times is not None and self.failure is None:
+            until, is_busy = self._times.sooner(until, bool(self._beside.calls))
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
         # Answers that come once it winds down are for who goes on: it would wake for them without end.
@@ -877,7 +928,7 @@ class Drive:
         pause = None
         if until is not None:
             pause, until = self._pauses.note(until), self._services.time.here(until)
-        seconds, looks, is_busy = self._late.seconds_left(), None, False
+        seconds, looks = self._late.seconds_left(), None
         if listens:
             due = self._waiting.next_due()
             if due is not None:

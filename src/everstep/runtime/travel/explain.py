@@ -13,7 +13,7 @@ from everstep.codec.notes import look_at_wait
 from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.engine.undo.stack import Undoing
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
@@ -23,14 +23,15 @@ from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
-from everstep.model.records import RESULT, StepRecord
+from everstep.model.records import RESULT, START, StepRecord
 from everstep.model.shapes import shown
-from everstep.model.waits import SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
-from everstep.ports.store import RunRow
+from everstep.model.waits import DEADLINE_KIND, SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
+from everstep.ports.store import RunRow, StopRequest
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
+from everstep.runtime.drive.undo.rules import may_undo
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.operations.pausing import check_going_on
 from everstep.runtime.operations.untaken import Untaken, untaken
@@ -132,6 +133,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     remade: tuple[str, ...] = ()
     """Finished nodes that are called again, once something that is still to come reads their outputs, which
     were not kept."""
+    begins_at: datetime | None = None
+    """When it begins, if it was to begin later and has not."""
+    ends_at: datetime | None = None
+    """Its deadline: when it is ended, if it has not ended by itself."""
     waits: tuple[Awaited, ...] = ()
     missing: tuple[str, ...] = ()
     """Why it would not start at all."""
@@ -204,9 +209,11 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.stop_request is not None
+    over = over or (row.status.is_final and state.undo is not None and state.undo.is_over)
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
+        if wait.kind != DEADLINE_KIND
     )
     is_driven = _is_driven(services, row)
     is_left = not is_driven and row.status in (Status.RUNNING, Status.HALTED)
@@ -221,6 +228,8 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         paused="" if held is None else str(held),
         compat=compat,
         is_cancelling=row.stop_request is not None,
+        begins_at=None if over or state.delay is None else state.delay.due_at,
+        ends_at=None if over or state.deadline is None else state.deadline.due_at,
         waits=() if over else waits,
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
@@ -228,7 +237,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         becomes_fork=not waiting.goes_on,
     )
     if state.undo is not None:
-        explained = _with_undo(explained, state.undo)
+        explained = _with_undo(explained, state.undo, flow, row.stop_request, state)
     if over or explained.is_undoing or compat.verdict is not Compatibility.CONTINUES:
         return msgspec.structs.replace(explained, recorded=tuple(_recorded(state, is_over=True)))
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun" or _goes_on_inside(wait)}
@@ -241,9 +250,12 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     )
 
 
-def _with_undo(explained: Explanation, undo: Undoing) -> Explanation:
+def _with_undo(
+    explained: Explanation, undo: Undoing, flow: Flow, stop: StopRequest | None, state: RunState
+) -> Explanation:
     """Return it with what would be undone, or is yet to be."""
-    undoes = () if undo.is_over else tuple(entry.address for entry in reversed(undo.stack))
+    is_left = not undo.is_over and (stop is None or may_undo(flow, state, stop))
+    undoes = tuple(entry.address for entry in reversed(undo.stack)) if is_left else ()
     return msgspec.structs.replace(explained, undoes=undoes, is_undoing=undo.has_begun)
 
 

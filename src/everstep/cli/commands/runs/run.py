@@ -19,10 +19,13 @@ from everstep.cli.args.loading import UNWIRED, WaitServices, load, stdout_kept_c
 from everstep.cli.args.logs import begin_logs, log_options
 from everstep.cli.args.options import (
     command_line,
+    deadline_option,
     host_options,
     json_option,
     open_host,
+    said_times,
     store_option,
+    times_options,
     tokens_option,
     who,
     who_options,
@@ -83,6 +86,7 @@ _SHOWN = 20
 @click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Let the run be found by this."
 )
+@times_options
 @who_options
 @pipeline_options
 @run_dir_option
@@ -127,7 +131,7 @@ def run(
     \b
     Examples:
       everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
-      everstep run orders.py --input order_id=A17 --start
+      everstep run orders.py --input order_id=A17 --start --after 2h --deadline 1d
       everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
       everstep run review.dot --backend shell:./agent.sh --allow-tools
@@ -150,7 +154,7 @@ def run(
             "group": group,
             "tags": given_tags(tags) if tags else (),
             "attributes": given_attributes(attributes) if attributes else None,
-            **who(),
+            **(who() | said_times()),
         }
         opening = Opening(store, key_file, base_url, wired)
         work: Work = lambda host: host.run(  # noqa: E731  a name for its type
@@ -174,6 +178,7 @@ def run(
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
 @who_options
 @click.option("--for-workers", is_flag=True, help="Reopen it and leave it to workers to drive.")
+@deadline_option
 @pipeline_options
 @run_dir_option
 @wait_option
@@ -236,7 +241,7 @@ def resume(
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
-        signed = who()
+        signed = who() | said_times()
         work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
             run_id, definition, start=start, wait=stays, fallback=fallback, **signed
         )
@@ -319,6 +324,8 @@ class Accepted(NamedTuple):
             click.echo(f"run {info.run_id} was accepted before; it is {info.status.value}", err=True)
         elif not quiet:
             goes_on = "" if self.pause is not None else f"; a worker drives it, or: {again}"
+            if info.status is Status.HALTED:
+                goes_on = "; it begins when its time comes"
             click.echo(f"run {info.run_id} is accepted{goes_on}", err=True)
         if self.pause is not None and not quiet:
             click.echo(held_back(info.run_id, self.pause, store), err=True)
@@ -398,6 +405,7 @@ class Executed:
         failed_at: str | None,
         folder: Path | None = None,
         pause: PauseInfo | None = None,
+        undoing: str | None = None,
     ) -> None:
         self.run_id = result.run_id
         self.status = result.status
@@ -408,6 +416,8 @@ class Executed:
         self.is_paused = result.is_paused
         self.pause = pause
         """Of a run that was let go of as it is paused: since when, and who wanted it."""
+        self.undoing = undoing
+        """Of a run that has ended: what came of undoing what it did; none of one that undid nothing."""
         self.fallback = result.fallback
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
@@ -460,8 +470,15 @@ def execute(
         keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
         pause = pause_of(host, host.info(result.run_id)) if result.is_paused else None
+        undoing = host.info(result.run_id).undoing if flow.plan.has_undo or result.error else None
         done = Executed(
-            result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path, pause=pause
+            result,
+            seconds,
+            flow.plan.readers,
+            failed_at=failed_at,
+            folder=keeper.path,
+            pause=pause,
+            undoing=undoing if result.status.is_final else None,
         )
         if pipeline_of(flow) is not None:
             done.values = context_of(host, result.run_id)
@@ -489,6 +506,16 @@ def _other_values(outcome: Executed, store: str | None) -> str:
     if outcome.status is not Status.FAILED:
         return ""
     return f", or with other values: {command_line('fork', outcome.run_id, store=store)} --input …"
+
+
+def _anew(outcome: Executed, store: str | None) -> str:
+    """Say how to go on from a run that was undone, which goes forward no more."""
+    fork = command_line("fork", outcome.run_id, "--at", "1", store=store)
+    if outcome.undoing == "declined":
+        undo = command_line("undo", outcome.run_id, store=store)
+        return f"A person said not to undo it. Undo it after all: {undo}. Begin anew as another run: {fork}"
+    skipped = "" if outcome.undoing == "complete" else f" ({outcome.undoing})"
+    return f"What it did was undone{skipped}. Begin anew as another run: {fork}, or with --input …"
 
 
 def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) -> NoReturn:
@@ -563,12 +590,14 @@ def show_result(
         message = f"{error.type}: {error.message}"
         if outcome.was_driven:
             trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
-            say(error.code, message, f"Continue with: {again}{_other_values(outcome, store)}", trace)
+            on = f"Continue with: {again}{_other_values(outcome, store)}"
+            say(error.code, message, on if outcome.undoing is None else _anew(outcome, store), trace)
         else:
             at = f", at {outcome.failed_at}" if outcome.failed_at else ""
             ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
-            what = outcome.failed_at or "it"
-            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
+            on = f"To try {outcome.failed_at or 'it'} again: {again}"
+            on = on if outcome.undoing is None else _anew(outcome, store)
+            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", on)
     return 3 if outcome.is_paused else EXIT_CODES.get(outcome.status, 1)
 
 
@@ -630,6 +659,8 @@ def summary(outcome: Executed, *, is_turn: bool = False) -> str:
         said = ended_before(outcome.status).replace(outcome.status.value, status)
         anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"
         return f"run {outcome.run_id} {said}; nothing was run{anew}"
+    if outcome.undoing not in (None, "declined"):
+        status += ", and what it did was undone"
     return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
 
 

@@ -12,8 +12,6 @@ from everstep.model.commits import StopRequest
 from everstep.model.enums import Status
 from everstep.ports.store import RunRow
 
-_FORWARD = "Go on as another run, from a checkpoint before that: everstep fork RUN --at N"
-
 
 def may_undo(flow: Flow, state: RunState, stop: StopRequest) -> bool:
     """True if a run that was asked to stop is undone before it ends."""
@@ -33,7 +31,7 @@ def check_may_undo(row: RunRow, state: RunState) -> None:
             fix="Undo it with a run of a flow of its own.",
         )
     if undo is not None and undo.is_over and not undo.stack:
-        raise RunUndone(f"run {row.run_id!r} has undone what it did ({undo.came_to}).", fix=_FORWARD)
+        raise RunUndone(f"run {row.run_id!r} has undone what it did ({undo.came_to}).", fix=_forward(row))
     if undo is None or not undo.stack:
         raise BadRequest(
             f"run {row.run_id!r} has completed nothing that says how it is undone.",
@@ -51,5 +49,12 @@ def check_goes_on(row: RunRow, state: RunState, start: str | None) -> None:
     what = "has undone" if undo.is_over else "is undoing"
     raise RunUndone(
         f"run {row.run_id!r} {what} what it did ({undo.came_to}), and goes forward no more.",
-        fix=_FORWARD,
+        fix=_forward(row),
+    )
+
+
+def _forward(row: RunRow) -> str:
+    return (
+        f"Begin anew as another run: everstep fork {row.run_id} --at 1. From a later checkpoint, that takes "
+        "for done what was done before it."
     )
