@@ -553,6 +553,7 @@ class Runs:
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
         await self._check_paused(row)
+        was_left_alone = flow.limits and (row.status.is_final or row.needs_repair is not None)
         asked = self._services.clock.monotonic()
         if flow.limits and row.group is not None:
             taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
@@ -571,7 +572,7 @@ class Runs:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
-        if flow.limits and row.status.is_final:
+        if was_left_alone:
             await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return row, taken
 
