@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import Limit, Singleton
+    from everstep.graph.schedules import Schedule
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
 else:
@@ -62,6 +63,8 @@ __all__ = [
     "Node",
     "Retention",
     "Retry",
+    "Schedule",
+    "Singleton",
     "Status",
     "__version__",
     "at_least",
@@ -88,6 +91,8 @@ _HOMES = {
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",
     "Limit": "everstep.graph.limits",
+    "Singleton": "everstep.graph.limits",
+    "Schedule": "everstep.graph.schedules",
     "current": "everstep.steps",
     "report": "everstep.graph.check.report",
     "step": "everstep.steps",

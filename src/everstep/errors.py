@@ -29,6 +29,7 @@ EverstepError
 ├── BudgetExceeded            budget.exceeded          all of a budget is spent, and more was not approved
 ├── BreakerOpen               breaker.open             a breaker is open, and a person said to leave it so
 ├── InputMissing              node.input_never_came    a chosen node waits for a value that no node will write
+├── DeadlineExceeded          run.deadline_exceeded    the run had not ended by its deadline, and was ended
 ├── RunCancelled              run.cancelled            the run was cancelled
 ├── RunHalted                 run.halted               the run waits for an answer
 ├── RunPaused                 run.paused               the run, its flow or its group is paused
@@ -274,6 +275,12 @@ class BreakerOpen(EverstepError):
 
 class InputMissing(EverstepError):
     code = "node.input_never_came"
+
+
+class DeadlineExceeded(EverstepError, TimeoutError):
+    """A run that had not ended by its deadline was ended. Raised by `raise_for_status()`."""
+
+    code = "run.deadline_exceeded"
 
 
 class RunCancelled(EverstepError):
@@ -553,6 +560,14 @@ class NoRoom(EverstepError):
     """A limit has no room now; `details` say of which key, and until when if that is known."""
 
     code = "limit.no_room"
+    http_status = 409
+    exit_code = 2
+
+
+class KeyTaken(EverstepError):
+    """Another unfinished run has the key of a start; `details` have the `key`, and its `run_id`."""
+
+    code = "limit.key_taken"
     http_status = 409
     exit_code = 2
 

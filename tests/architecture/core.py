@@ -22,7 +22,7 @@ ROOMS = (
 OUTSIDE = (
     *("runtime/bundles", "runtime/integrity", "runtime/retention", "runtime/travel"),
     *("runtime/operations/asking", "runtime/operations/bulk", "runtime/operations/schedules"),
-    "runtime/drive/undo",
+    *("runtime/drive/timed", "runtime/drive/undo"),
     "runtime/rekey.py",
     *("stores/postgres", "stores/redis", "stores/apart.py"),
     *("stores/objects/cloud", "stores/objects/folder", "stores/objects/github"),

@@ -166,11 +166,12 @@ BETWEEN_ROOMS: dict[str, str] = {
     "graph.draw": "author check compile",
     "graph.ir": "author check compile",
     # The core of the runtime; what is done with runs besides driving them knows it, and not each other.
-    "runtime": "drive drive.children drive.undo guards integrity live metrics operations outage tracing "
-    "travel waits waits.notices workers",
-    "runtime.drive": "guards live metrics operations outage drive.children drive.undo drive.units tracing "
-    "waits workers",
-    "runtime.drive.children": "outage waits",
+    "runtime": "drive drive.children drive.timed drive.undo guards integrity live metrics operations outage "
+    "tracing travel waits waits.notices workers",
+    "runtime.drive": "guards live metrics operations outage drive.children drive.timed drive.undo "
+    "drive.units tracing waits workers",
+    "runtime.drive.children": "guards outage waits",
+    "runtime.drive.timed": "outage waits",
     "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",
     "runtime.guards": "drive workers",
@@ -186,10 +187,10 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations": "waits",
     "runtime.operations.asking": "outage retention travel",
     "runtime.operations.bulk": "retention travel",
-    "runtime.operations.schedules": "drive.children operations.bulk",
+    "runtime.operations.schedules": "drive.children operations.bulk retention",
     "runtime.retention": "drive operations outage",
     "runtime.tracing": "live",
-    "runtime.travel": "drive drive.units operations outage waits",
+    "runtime.travel": "drive drive.units guards operations outage waits",
     "server": "access api console pages",
     "server.console": "access",
     "server.api": "access",

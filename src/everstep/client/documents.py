@@ -249,6 +249,10 @@ class ShowDocument(RunInfo, frozen=True, kw_only=True):
     spooled: Count
     nodes: list[NodeInfo]
     acts: list[RunAct]
+    begins_at: Instant | UnsetType = UNSET
+    """When it begins, if it was to begin later and has not."""
+    ends_at: Instant | UnsetType = UNSET
+    """Its deadline, if it has one and has not ended."""
 
     @classmethod
     def with_more(cls, info: RunInfo, **more: Any) -> ShowDocument:

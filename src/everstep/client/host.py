@@ -27,6 +27,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    StartedRun,
     WaitInfo,
 )
 from everstep.codec.chain import Codec
@@ -42,7 +43,7 @@ from everstep.model.durations import Span, span_of
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import KEEP_ALL, Retention, checked_retention
-from everstep.model.waits import UNSAID, WaitRow, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, UNSAID, WaitRow, WaitStatus
 from everstep.on_demand import on_demand
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, RunRow, Traits, WaitFilter
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from everstep.ports.tracing import Tracing
     from everstep.runtime.addresses import addressed, in_run
     from everstep.runtime.at_rest import RestingRuns
+    from everstep.runtime.drive.timed.times import deadline_of, times_of
     from everstep.runtime.events import Event, Listener
     from everstep.runtime.history import history
     from everstep.runtime.integrity.fallback import resume_with_fallback
@@ -127,6 +129,8 @@ else:
     Cleaning = on_demand("everstep.runtime.workers.cleaning:Cleaning")
     Worker = on_demand("everstep.runtime.workers.worker:Worker")
     tells_of = on_demand("everstep.graph.tells:tells_of")
+    deadline_of = on_demand("everstep.runtime.drive.timed.times:deadline_of")
+    times_of = on_demand("everstep.runtime.drive.timed.times:times_of")
     addressed = on_demand("everstep.runtime.addresses:addressed")
     in_run = on_demand("everstep.runtime.addresses:in_run")
     labels_of = on_demand("everstep.graph.labels:labels_of")
@@ -341,6 +345,9 @@ class AsyncHost:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -350,8 +357,10 @@ class AsyncHost:
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
-        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at`
+        a time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
+        ended by itself, a moment or a span from its beginning. `priority` and `group` are for workers that go
+        on with it. `by` says who starts or continues it and `comment` why, as on every
         other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
@@ -360,6 +369,8 @@ class AsyncHost:
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        if at is not None or after is not None or deadline is not None:
+            given = given.timed(times_of(at, after, deadline))
         doing = self._runs.run(flow, given, run_id, wait=wait)
         outcome = await (
             self._parts.audited("run", act, doing, run_id)
@@ -376,6 +387,9 @@ class AsyncHost:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -397,6 +411,9 @@ class AsyncHost:
                     run_id=run_id,
                     channel=channel,
                     wait=wait,
+                    at=at,
+                    after=after,
+                    deadline=deadline,
                     priority=priority,
                     group=group,
                     tags=tags,
@@ -417,6 +434,9 @@ class AsyncHost:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -426,18 +446,27 @@ class AsyncHost:
     ) -> RunInfo:
         """Accept a run durably and return at once; a worker drives it, or `resume`.
 
+        `at` and `after` say when it begins, if not as soon as a worker is free: a moment with its time zone,
+        or a span such as "2h". Until then it is halted at `@start`. A moment that has gone by is now.
+        `deadline` is when it is ended if it has not ended by itself, a moment or a span from its beginning;
+        it takes the place of that of the flow.
+
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
         given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        if at is not None or after is not None or deadline is not None:
+            given = given.timed(times_of(at, after, deadline))
         doing = self._runs.start(flow, given, run_id)
         row = await (
             self._parts.audited("start", act, doing, run_id)
             if act is not None or self._services.notes_unnamed
             else doing
         )
+        if row.__class__ is not RunRow:
+            return StartedRun.of(row, is_driven=self._parts.is_driven(row))  # its flow has a singleton
         return self._parts.info(row)
 
     async def resume(
@@ -449,6 +478,7 @@ class AsyncHost:
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -458,11 +488,14 @@ class AsyncHost:
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
-        fork; the result's `fallback` says which, and what may be done twice.
+        fork; the result's `fallback` says which, and what may be done twice. `deadline` takes the place of
+        the one it has; one that is reopened, or that is a fork, has none otherwise.
         """
         act = act_of(by, comment)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
-        doing = self._go_on(run_id, partial(go_on, wait=wait, is_patient=not at_once, act=act), flow, start)
+        ends = None if deadline is None else deadline_of(deadline)
+        go_on = partial(go_on, wait=wait, is_patient=not at_once, act=act, ends=ends)
+        doing = self._go_on(run_id, go_on, flow, start)
         outcome = await (
             self._parts.audited("resume", act, doing, run_id)
             if act is not None or self._services.notes_unnamed
@@ -598,7 +631,7 @@ class AsyncHost:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
         Those that wait on this machine for a store that cannot be reached come last. Of a part such as
-        A17/rag, the waits of steps in it.
+        A17/rag, the waits of steps in it. Deadlines are listed if that is the `kind`.
         """
         check_limit(limit)
         if (flow, kind, after) != (None, None, None):
@@ -615,6 +648,7 @@ class AsyncHost:
             row
             for row in waits_here(self._services)
             if run_id in (None, row.run_id) and flow in (None, row.flow_id) and kind in (None, row.kind)
+            if kind is not None or row.kind != DEADLINE_KIND
             if part is None or part.holds(row.path, row.visit)
         ]
         if after in [row.wait_id for row in here]:
@@ -639,15 +673,18 @@ class AsyncHost:
         return [self._parts.wait(row) for row in rows]
 
     async def _rows(self, asked: WaitFilter, part: Part | None) -> list[WaitRow]:
-        """Return waits as the store has them; of a part, page by page until there are enough."""
+        """Return waits as the store has them; some are left out, so page by page until there are enough."""
+
+        def wanted(row: WaitRow) -> bool:
+            is_meant = asked.kind is not None or row.kind != DEADLINE_KIND
+            return is_meant and (part is None or part.holds(row.path, row.visit))
+
         rows = await self._services.store.waits(asked)
-        if part is None:
-            return rows
-        found = [row for row in rows if part.holds(row.path, row.visit)]
+        found = [row for row in rows if wanted(row)]
         while len(rows) == asked.limit and len(found) < asked.limit:
             asked = msgspec.structs.replace(asked, after=rows[-1].wait_id)
             rows = await self._services.store.waits(asked)
-            found += [row for row in rows if part.holds(row.path, row.visit)]
+            found += [row for row in rows if wanted(row)]
         return found[: asked.limit]
 
     async def wait(self, token_or_id: str | None) -> WaitInfo:

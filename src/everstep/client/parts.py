@@ -14,7 +14,7 @@ from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.commits import NO_LABELS, Labels
 from everstep.model.retention import Retention
-from everstep.model.waits import WaitRow
+from everstep.model.waits import DEADLINE_KIND, WaitRow
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow
 from everstep.ports.system import uptime
@@ -88,7 +88,11 @@ class Parts(Struct, frozen=True):
 
     def result(self, outcome: Outcome) -> RunResult:
         """Return what callers see of a run that was driven."""
-        waits = [self.wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits]
+        waits = [
+            self.wait(row, outcome.tokens.get(row.wait_id))
+            for row in outcome.waits
+            if row.kind != DEADLINE_KIND
+        ]
         return RunResult(outcome, waits, self.services.clock.now())
 
 

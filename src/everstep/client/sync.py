@@ -22,6 +22,7 @@ from everstep.on_demand import on_demand
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
     from typing import Any, Literal, Unpack
 
@@ -231,6 +232,9 @@ class Host:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -240,8 +244,10 @@ class Host:
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
-        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        A run that halts waits for answers; `wait` stays with it through its waits. One that is to begin `at`
+        a time, or `after` a while, halts at `@start` until then. `deadline` is when it is ended if it has not
+        ended by itself, a moment or a span from its beginning. `priority` and `group` are for workers that go
+        on with it. `by` says who starts or continues it and `comment` why, as on every
         other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
@@ -254,6 +260,9 @@ class Host:
                 run_id=run_id,
                 channel=channel,
                 wait=wait,
+                at=at,
+                after=after,
+                deadline=deadline,
                 priority=priority,
                 group=group,
                 tags=tags,
@@ -271,6 +280,9 @@ class Host:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -294,6 +306,9 @@ class Host:
                 run_id=run_id,
                 channel=channel,
                 wait=wait,
+                at=at,
+                after=after,
+                deadline=deadline,
                 priority=priority,
                 group=group,
                 tags=tags,
@@ -310,6 +325,9 @@ class Host:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -318,6 +336,11 @@ class Host:
         comment: str | None = None,
     ) -> RunInfo:
         """Accept a run durably and return at once; a worker drives it, or `resume`.
+
+        `at` and `after` say when it begins, if not as soon as a worker is free: a moment with its time zone,
+        or a span such as "2h". Until then it is halted at `@start`. A moment that has gone by is now.
+        `deadline` is when it is ended if it has not ended by itself, a moment or a span from its beginning;
+        it takes the place of that of the flow.
 
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
@@ -328,6 +351,9 @@ class Host:
                 inputs,
                 run_id=run_id,
                 channel=channel,
+                at=at,
+                after=after,
+                deadline=deadline,
                 priority=priority,
                 group=group,
                 tags=tags,
@@ -346,6 +372,7 @@ class Host:
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunResult:
@@ -355,7 +382,8 @@ class Host:
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
-        fork; the result's `fallback` says which, and what may be done twice.
+        fork; the result's `fallback` says which, and what may be done twice. `deadline` takes the place of
+        the one it has; one that is reopened, or that is a fork, has none otherwise.
         """
         return self._lanes.call(
             lambda host: host.resume(
@@ -365,6 +393,7 @@ class Host:
                 wait=wait,
                 at_once=at_once,
                 fallback=fallback,
+                deadline=deadline,
                 by=by,
                 comment=comment,
             )
@@ -456,7 +485,7 @@ class Host:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
         Those that wait on this machine for a store that cannot be reached come last. Of a part such as
-        A17/rag, the waits of steps in it.
+        A17/rag, the waits of steps in it. Deadlines are listed if that is the `kind`.
         """
         return self._lanes.call(
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 
 from everstep.codec.records import OpenRecord
-from everstep.errors import NodeFailed, RunCancelled, RunHalted, RunPaused
+from everstep.errors import DeadlineExceeded, NodeFailed, RunCancelled, RunHalted, RunPaused
 from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.wait_options import ARGUMENTS, IN_ROW
 from everstep.graph.compile.plan import Plan
@@ -226,6 +226,8 @@ class RunResult(Values):
                 f"run {self.run_id!r} waits for {', '.join(repr(w.node) for w in self.waits[:5])}.",
                 fix=f"Answer its waits, then resume it with host.resume({self.run_id!r}, flow).",
             )
+        if self.error is not None and self.error.code == DeadlineExceeded.code:
+            raise DeadlineExceeded(self.error.message) from self._exception
         message = f"run {self.run_id!r} {self.status.value}"
         message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
         raise NodeFailed(
@@ -412,6 +414,13 @@ class RunState(Mapping[str, Any]):
         self.counters: Counters = folded.state.counters()
         self.guards = guards.RunGuards.of(folded.state.books)
         """What it had spent, what it might spend, and how its breakers stood."""
+        delay, deadline = folded.state.delay, folded.state.deadline
+        self.begins_at = None if delay is None else delay.due_at
+        """When it begins, if it was to begin later and had not."""
+        self.ends_at = None if deadline is None else deadline.due_at
+        """Its deadline: when it is ended, if it has not ended by itself."""
+        if self.status.is_final:
+            self.begins_at = self.ends_at = None
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""
         self._folded = folded
@@ -493,6 +502,11 @@ class RunState(Mapping[str, Any]):
             for label, unit in units.at.items()
             if unit.status is not Status.RETRYING
         }
+
+    def times(self) -> dict[str, datetime]:
+        """Return when it begins and when it is ended, by these names, as far as that is said."""
+        said = {"begins_at": self.begins_at, "ends_at": self.ends_at}
+        return {name: at for name, at in said.items() if at is not None}
 
     @property
     def opened(self) -> dict[str, OpenedState]:
@@ -650,6 +664,15 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class StartedRun(RunInfo, frozen=True, kw_only=True):
+    """What a start gives of a run whose flow has a singleton."""
+
+    joined: bool
+    """True if another run had its key, and this is that one: nothing was started."""
+    replaced: tuple[str, ...]
+    """The runs that had its key, and were cancelled for it. It begins once they have ended."""
 
 
 class RunPage(list[RunInfo]):

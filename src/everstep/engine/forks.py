@@ -13,7 +13,11 @@ from everstep.model.records import StepRecord
 
 
 def fork(state: RunState, step: StepRecord) -> None:
-    """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
+    """Go on as another run: a failure is forgotten, and what was edited is newer than it was.
+
+    Neither a time to begin at nor a deadline is taken along.
+    """
+    state.delay = state.deadline = None
     state.reopen()
     state.ask_again()
     if state.undo is not None:

@@ -50,6 +50,8 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.key_run,
         state.books.to_ledger(),
         None if state.undo is None else state.undo.kept(_hidden(state.undo.scope)),
+        state.delay,
+        state.deadline,
     )
 
 
@@ -166,6 +168,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
     if kept.undo is not None and state.undo is not None:
         _restore_hidden(state, state.undo.scope, kept.undo.at)
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
+    state.delay, state.deadline = kept.delay, kept.deadline
     state.books = Books(kept.ledger)
     state.stir_all()
 

@@ -20,8 +20,10 @@ from everstep.errors import StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
 from everstep.model.records import (
+    DEADLINE,
     INBOX,
     INPUTS,
+    START,
     UNDOING,
     Counters,
     FlowFrontier,
@@ -30,18 +32,27 @@ from everstep.model.records import (
     StepRecord,
     unit_of,
 )
+from everstep.model.waits import WaitOpened
 
 if TYPE_CHECKING:
     from everstep.engine.undo.stack import Undoing
-
-START = "@start"
-"""The path of the pseudo-step that begins a flow of a run anew at a node, ignoring what was due in it."""
 
 
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = ("books", "gone", "key_run", "restless", "task_count", "total", "undo", "waits")
+    __slots__ = (
+        "books",
+        "deadline",
+        "delay",
+        "gone",
+        "key_run",
+        "restless",
+        "task_count",
+        "total",
+        "undo",
+        "waits",
+    )
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -63,6 +74,10 @@ class RunState(Scope):
         """What was spent, and how the guards stand."""
         self.undo: Undoing | None = None
         """What is undone if it fails or is cancelled; none if nothing that it did can be."""
+        self.delay: WaitOpened | None = None
+        """The wait for the time at which it begins, until that has come."""
+        self.deadline: WaitOpened | None = None
+        """The wait for the time at which it is ended, if it has one."""
 
     def evolve(self, step: StepRecord) -> None:
         """Take one recorded step into account."""
@@ -133,11 +148,28 @@ class RunState(Scope):
     def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:
             admit(self, {w.name: w.version for w in step.writes if w.name[0] != "@"})
-        elif step.path == START:
+        elif step.path == START and step.wait is None:
             self._start_at(step.decision or ())
+        elif step.wait is not None and step.path in (START, DEADLINE):
+            self._take_time(step, step.wait)
         elif step.path == INBOX:
             for written in step.writes:
                 write(self, written.name, written.version, 0, wakes=False)
+
+    def _take_time(self, step: StepRecord, wait: WaitOpened) -> None:
+        """The run is to begin, or to be ended, at a time; or that has come."""
+        still = wait if step.status is Status.HALTED else None
+        if still is None:
+            self.gone.append(wait.wait_id)
+        if step.path == START:
+            self.delay = still
+        else:
+            self.deadline = still
+
+    def forget_times(self) -> None:
+        """Go on at once and without a deadline."""
+        self.gone += [wait.wait_id for wait in (self.delay, self.deadline) if wait is not None]
+        self.delay = self.deadline = None
 
     def evolve_at(self, scope: Scope, i: int, item: int | None, step: StepRecord) -> None:
         """Take a step at a place that was located into account."""
@@ -177,6 +209,9 @@ class RunState(Scope):
 
     def _start_at(self, paths: tuple[str, ...]) -> None:
         places = self.places_of(paths)
+        if self.delay is not None:
+            self.gone.append(self.delay.wait_id)
+            self.delay = None
         self.reopen()
         for scope in dict.fromkeys(scope for scope, _ in places):
             clear(scope)
@@ -313,7 +348,9 @@ class RunState(Scope):
     def next_due(self) -> datetime | None:
         """Return when the first of the waits that the run halts for is due."""
         halted = (step for scope in self.scopes() for step in scope.waiting.values())
-        return min((s.wait.due_at for s in halted if s.wait and s.wait.due_at is not None), default=None)
+        times = [s.wait.due_at for s in halted if s.wait and s.wait.due_at is not None]
+        times += [one.due_at for one in (self.delay, self.deadline) if one is not None and one.due_at]
+        return min(times, default=None)
 
     def forget(self, scope: Scope) -> None:
         """Stop looking at a scope and at those inside it."""

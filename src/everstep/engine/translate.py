@@ -58,6 +58,8 @@ class _Translator:
             kept.key_run,
             kept.ledger,
             None if kept.undo is None else self._undo(kept.undo),
+            kept.delay,
+            kept.deadline,
         )
 
     def _undo(self, kept: UndoState) -> UndoState:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from everstep.errors import BadRequest
 from everstep.model.durations import is_span, span_of, spell
-from everstep.model.leases import KeyLimit, group_of
+from everstep.model.leases import ALONE, KeyLimit, group_of
 
 MOST_LIMITS: Final = 4
 """Limits that a flow may have."""
@@ -27,6 +27,8 @@ MOST_WEIGHT: Final = 1_000_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 _RATE: Final = re.compile(r"\s*([0-9]{1,9})\s*/\s*(.+?)\s*")
 _LONGEST_VALUE: Final = 60
+KEEPS: Final = ("refuse", "join", "replace", "queue")
+"""What becomes of a start whose key another run has."""
 _EXAMPLE: Final = 'Write Limit("customer", running=1) or Limit("tenant", rate="100/1m").'
 
 
@@ -102,18 +104,78 @@ class Limit:
         return cls(**{name: ir[name] for name in cls.__dataclass_fields__ if name in ir})
 
 
-def rule_of(limit: Limit) -> KeyLimit:
+@dataclass(frozen=True, slots=True)
+class Singleton:
+    """One unfinished run of a key: `Singleton("customer", on_conflict="join")`. One of the limits of a flow.
+
+    The key is the value of the input with this name, or of that which `by` names. `on_conflict` says what
+    becomes of a start while another run has the key: it is refused, it joins that run, it replaces it, or it
+    is accepted and queues.
+    """
+
+    name: str
+    on_conflict: str = "refuse"
+    """`refuse`: an error that names the run. `join`: that run is what the start gives. `replace`: that run is
+    cancelled, and the new one begins once it has ended. `queue`: the new one begins once it has ended."""
+    by: str | None = None
+    """An input, or something inside it: `"order.customer"`. None for the one with this name."""
+    plain: bool = False
+    """True if the key may be readable in the store though what runs keep is encrypted."""
+
+    def __post_init__(self) -> None:
+        Limit(self.name, running=1, by=self.by, plain=self.plain)  # what holds for those holds here
+        if self.on_conflict not in KEEPS:
+            known = ", ".join(map(repr, KEEPS))
+            raise BadRequest(
+                f"singleton {self.name!r}: on_conflict is {self.on_conflict!r:.60}.",
+                fix=f"Use one of {known}.",
+            )
+
+    @property
+    def key(self) -> str:
+        """What the name of its key is in the group of a run."""
+        return ALONE + self.name
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the Flow IR says it."""
+        told: dict[str, Any] = {"name": self.name, "on_conflict": self.on_conflict}
+        return (
+            told | ({"by": self.by} if self.by is not None else {}) | ({"plain": True} if self.plain else {})
+        )
+
+
+AnyLimit = Limit | Singleton
+"""What a flow may have among its limits."""
+
+
+def limit_of_wire(ir: Mapping[str, Any]) -> AnyLimit:
+    """Read what `to_wire` of a limit of a flow wrote."""
+    if "on_conflict" not in ir:
+        return Limit.of_wire(ir)
+    return Singleton(**{name: ir[name] for name in Singleton.__dataclass_fields__ if name in ir})
+
+
+def singleton_of(limits: Iterable[AnyLimit]) -> Singleton | None:
+    """Return what says that one run of a key is unfinished at a time, if anything does."""
+    return next((limit for limit in limits if isinstance(limit, Singleton)), None)
+
+
+def rule_of(limit: AnyLimit) -> KeyLimit:
     """Return what stores are told of a limit."""
+    if isinstance(limit, Singleton):
+        return KeyLimit(name=limit.key, alone=True)
     starts, span = limit.per() or (None, timedelta())
     return KeyLimit(name=limit.name, running=limit.running, starts=starts, span=span)
 
 
-def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
+def limits_of(flow: str, given: Any) -> tuple[AnyLimit, ...]:
     """Read the limits of a flow."""
-    if isinstance(given, (str, Limit)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, Limit, Singleton)) or not isinstance(given, Iterable):
         raise BadRequest(f"flow {flow!r}: limits is {given!r:.60}.", fix="Give a list of limits.")
     found = tuple(given)
     for limit in found:
+        if isinstance(limit, Singleton):
+            continue
         if not isinstance(limit, Limit):
             raise BadRequest(f"flow {flow!r} has {limit!r:.60} among its limits.", fix=_EXAMPLE)
         if limit.weight != 1:
@@ -126,7 +188,12 @@ def limits_of(flow: str, given: Any) -> tuple[Limit, ...]:
                 f"flow {flow!r}: limit {limit.name!r} lets {per[0]:,} start in a span.",
                 fix=f"Give at most {MOST_STARTS:,}, in a shorter span.",
             )
-    names = [limit.name for limit in found]
+    if sum(isinstance(limit, Singleton) for limit in found) > 1:
+        raise BadRequest(
+            f"flow {flow!r} has two singletons.",
+            fix="Of each run one key is had alone: make one key of both.",
+        )
+    names = [limit.name for limit in found if isinstance(limit, Limit)]
     for name in names:
         if names.count(name) > 1:
             raise BadRequest(f"flow {flow!r} has two limits {name!r}.", fix="Say both in one, or rename one.")
@@ -154,7 +221,7 @@ def limit_of_node(node: str, given: Any) -> Limit:
 
 
 def limited_group(
-    limits: Iterable[Limit], inputs: Mapping[str, Any], *, encrypts: bool = False
+    limits: Iterable[AnyLimit], inputs: Mapping[str, Any], *, encrypts: bool = False
 ) -> str | None:
     """Return the group of a run with these inputs: its keys. None if it has none and nothing limits it."""
     keys = []
@@ -167,7 +234,7 @@ def limited_group(
                 f"the key of limit {limit.name!r} is an input, and what runs keep is encrypted here.",
                 fix="Say that it may be readable in the store: Limit(..., plain=True).",
             )
-        keys.append((limit.name, value))
+        keys.append((limit.key if isinstance(limit, Singleton) else limit.name, value))
     return group_of(keys) or None
 
 

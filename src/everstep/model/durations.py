@@ -18,6 +18,9 @@ else:
 Span = timedelta | str | float
 """What users may give for a span of time: a `timedelta`, text with units, or a number of seconds."""
 
+Ends = timedelta | datetime
+"""A deadline: a span from when a run begins or goes on, or a moment."""
+
 LONGEST: Final = timedelta(days=365_000)
 """About a thousand years: now and the longest span still make a date."""
 

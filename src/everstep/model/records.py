@@ -78,6 +78,16 @@ UNDO = "@undo"
 
 Its decision is how the run ends: `failed` or `cancelled`; behind that `ask`, if a person is asked first."""
 
+DEADLINE = "@deadline"
+"""The path of the pseudo-step with which a run is given a deadline, as a wait for a time.
+
+It is `failed` if the deadline ended the run, and `cancelled` if the run has ended otherwise."""
+
+START = "@start"
+"""The path of the pseudo-step that begins a flow of a run anew at a node, ignoring what was due in it.
+
+With a wait it is the start of the run itself: `halted` until its time comes, then `completed`."""
+
 UNDOING = "!undo"
 """The last segment of the path of a step that undoes another: `charge@2/!undo`."""
 
@@ -537,6 +547,10 @@ class SerializedState(Stored, frozen=True, omit_defaults=True):
     """What was spent, what may be spent, and how breakers stand."""
     undo: UndoState | None = None
     """What is undone if the run fails or is cancelled."""
+    delay: WaitOpened | None = None
+    """The wait for the time at which the run begins."""
+    deadline: WaitOpened | None = None
+    """The wait for the time at which it is ended."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

@@ -19,6 +19,8 @@ SIGNAL_KIND: Final = "signal"
 EVENT_KIND: Final = "event"
 CHILD_KIND: Final = "child"
 """The kind of the wait for the end of a run that a node started. That settles it, and no answer does."""
+DEADLINE_KIND: Final = "deadline"
+"""The kind of the wait for the time at which a run is ended. No answer is given to it."""
 LISTENING: Final = (SIGNAL_KIND, EVENT_KIND)
 """Kinds of waits that are settled by what is sent to a run, or published, not by an answer."""
 TIME_TO_TELL = timedelta(seconds=30)

@@ -12,8 +12,9 @@ from everstep.errors import LeaseConflict, LeaseLost, RunCancelled, RunNotFound,
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
+from everstep.model.durations import Ends
 from everstep.model.enums import Status, Trigger
-from everstep.model.leases import Lease
+from everstep.model.leases import ALONE, Lease
 from everstep.model.records import UNDO, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
@@ -27,17 +28,25 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.engine.limits.slots import rules_alone
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
+    from everstep.runtime.drive.timed.times import give_deadline
     from everstep.runtime.drive.undo.rules import check_may_undo
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
+    from everstep.runtime.workers.claim import take_up_within
     from everstep.runtime.workers.room import wait_for_room
 else:
+    rules_alone = on_demand("everstep.engine.limits.slots:rules_alone")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
+    take_up_within = on_demand("everstep.runtime.workers.claim:take_up_within")
     EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
     wait_for_room = on_demand("everstep.runtime.workers.room:wait_for_room")
+    give_deadline = on_demand("everstep.runtime.drive.timed.times:give_deadline")
     check_may_undo = on_demand("everstep.runtime.drive.undo.rules:check_may_undo")
     drain = on_demand("everstep.runtime.outage.outbox:drain")
 
@@ -76,6 +85,20 @@ class RestingRuns:
         return await self._noted(
             await wait_for_room(self._services, self.keeper, row, flow, waits=waits, on_wait=tell)
         )
+
+    async def _take_up_again(self, row: RunRow) -> TakenUp:
+        """Get the right to let a run that has ended go on; if one run has its key at a time, that is free."""
+        if row.group is None or ALONE not in row.group or not (rules := rules_alone(row.group)):
+            return await self.take_up(row, Durability(), waits=True)
+        await self._drained(row.run_id)
+        tell = partial(self._tell_wait, row.run_id)
+        taken = await self._noted(
+            await take_up_within(
+                self._services, self.keeper, row, Durability(), rules, waits=True, on_wait=tell
+            )
+        )
+        await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
+        return taken
 
     async def _drained(self, run_id: str) -> None:
         if self._services.spool.has(run_id):
@@ -145,7 +168,7 @@ class RestingRuns:
 
     async def begin_undo(self, row: RunRow, act: Act | None) -> Status:
         """Let a run that has ended undo what it did, and leave it to who has its code."""
-        taken = await self.take_up(row, Durability(), waits=True)
+        taken = await self._take_up_again(row)
         try:
             row = taken.row or await self.reader.row(row.run_id)
             journal, folded = await self.journal_at_rest(row, taken.lease)
@@ -200,18 +223,33 @@ class RestingRuns:
                 await self.release(lease)
                 raise
 
-    async def reopen(self, row: RunRow, act: Act | None) -> bool:
+    async def give_deadline(self, row: RunRow, act: Act | None, ends: Ends) -> None:
+        """Give a run that is not driven another deadline."""
+        taken = await self.take_up(row, Durability(), waits=False)
+        try:
+            row = taken.row or await self.reader.row(row.run_id)
+            if not row.status.is_final:
+                journal, folded = await self.journal_at_rest(row, taken.lease)
+                journal.act = act
+                await give_deadline(journal, self._services, folded.state, ends)
+                await journal.flush(Trigger.STEP, status=row.status, changes_status=True)
+        finally:
+            await self.release(taken.lease)
+
+    async def reopen(self, row: RunRow, act: Act | None, ends: Ends | None = None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.
 
         False if it has gone on since it was looked at. Who has it at that moment is waited for.
         """
-        taken = await self.take_up(row, Durability(), waits=True)
+        taken = await self._take_up_again(row)
         try:
             fresh = taken.row or await self.reader.row(row.run_id)
             if (fresh.checkpoints, fresh.status) != (row.checkpoints, row.status):
                 return False
             journal, folded = await self.journal_at_rest(fresh, taken.lease)
             journal.act = act
+            if ends is not None:
+                await give_deadline(journal, self._services, folded.state, ends)
             folded.state.reopen()
             await journal.flush(Trigger.RESUME, changes_status=True)
             return True

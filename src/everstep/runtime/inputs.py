@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
+    from everstep.runtime.drive.timed.times import Times, opened_times
     from everstep.runtime.judges import is_other
     from everstep.runtime.reader import RunReader
     from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
@@ -44,6 +45,7 @@ else:
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
     mark = on_demand("everstep.runtime.drive.external_channel:mark")
+    opened_times = on_demand("everstep.runtime.drive.timed.times:opened_times")
     told_at_admission = on_demand("everstep.runtime.waits.notices.told:told_at_admission")
     is_other = on_demand("everstep.runtime.judges:is_other")
 
@@ -61,6 +63,12 @@ class Given(msgspec.Struct, frozen=True):
     labels: Labels = NO_LABELS
     started_by: StartedBy | None = None
     """Which node of another run starts it, if one does."""
+    times: Times | None = None
+    """When it is to begin, and by when it is to have ended, if that is said."""
+
+    def timed(self, times: Times | None) -> Given:
+        """Return the same with the times of the run."""
+        return msgspec.structs.replace(self, times=times)
 
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
@@ -139,6 +147,8 @@ async def draft_run(
     journal.act = given.act
     if tells:
         journal.tells = tuple(tells)
+    if given.times is not None or flow.deadline is not None:
+        journal.opening = await opened_times(journal, services, flow, given.times)
     return journal, state, space, drafts
 
 

@@ -14,22 +14,25 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from everstep.engine.leases import beside, is_hopeless
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.errors import (
     BadRequest,
+    EverstepError,
     HostClosed,
     LeaseConflict,
     LeaseLost,
     RunAbandoned,
     RunCancelled,
+    RunErased,
     RunPaused,
     StoreError,
 )
 from everstep.graph.author.flow import Flow
 from everstep.model.durability import Durability
+from everstep.model.durations import Ends
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease, lane_of
-from everstep.model.records import ErrorInfo, StepRecord
+from everstep.model.records import START, ErrorInfo, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
@@ -48,6 +51,8 @@ from everstep.runtime.workers.lease_renewal import LeaseKeeper
 if TYPE_CHECKING:
     from everstep.codec.notes import close_act
     from everstep.engine.commits import first_row
+    from everstep.engine.limits.slots import key_alone
+    from everstep.graph.limits import Singleton, limited_group, singleton_of
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.ports.pausing import PausingStore
@@ -56,8 +61,11 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.cancelling import heeding_starter
     from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
+    from everstep.runtime.drive.timed.times import give_deadline
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.guards.singletons import Key, begun
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
     from everstep.runtime.operations.acting import concerning, riding, written
@@ -77,6 +85,12 @@ else:
     migrated = on_demand("everstep.runtime.travel.migrate:migrated")
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
+    key_alone = on_demand("everstep.engine.limits.slots:key_alone")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
+    singleton_of = on_demand("everstep.graph.limits:singleton_of")
+    begun = on_demand("everstep.runtime.guards.singletons:begun")
+    Key = on_demand("everstep.runtime.guards.singletons:Key")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
     Pauses = on_demand("everstep.runtime.operations.pausing:Pauses")
     run_paused = on_demand("everstep.runtime.operations.pausing:run_paused")
@@ -96,6 +110,7 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    give_deadline = on_demand("everstep.runtime.drive.timed.times:give_deadline")
     may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
@@ -189,22 +204,34 @@ class Runs:
         return await self._stay(outcome, flow) if wait else outcome
 
     async def start(
-        self, flow: Flow, given: Given, run_id: str | None, *, compares_inputs: bool = True
+        self,
+        flow: Flow,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+        is_in_turn: bool = False,
     ) -> RunRow:
-        """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
+        """Accept a run durably, for others to drive. One that was accepted before is left as it is.
+
+        `is_in_turn` of a run whose flow has a singleton if that has judged it.
+        """
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
             raise BadRequest(
                 f"flow {flow.name!r} is kept nowhere (durability off), so no worker could drive its runs.",
                 fix="Use host.run, or another durability.",
             )
+        if flow.limits and not is_in_turn and (rule := singleton_of(flow.limits)) is not None:
+            return await self._start_alone(flow, rule, given, run_id, compares_inputs=compares_inputs)
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
         if self._services.tracing is not None:
             journal.note = self._services.tracing.caller_note()
         if await journal.admit(drafts, None) is Verdict.ACCEPTED:
-            await self._services.ring(run_id, flow.name)
+            if not journal.is_halted:  # else it is due later
+                await self._services.ring(run_id, flow.name)
             return _admitted(journal)
         row = await self.reader.row(run_id)
         await check_same_flow(self.reader, row, flow)
@@ -212,14 +239,57 @@ class Runs:
             await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         return row
 
+    async def _start_alone(
+        self,
+        flow: Flow,
+        rule: Singleton,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+    ) -> RunRow:
+        """Accept a run of a flow with a singleton, or return the run that has its key. Raises `KeyTaken`."""
+        inputs, encrypts = given.check(flow), self._services.codecs.encrypts
+        key = key_alone(limited_group(flow.limits, inputs, encrypts=encrypts))
+        name = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
+        accept = partial(self.start, flow, given, name, compares_inputs=compares_inputs, is_in_turn=True)
+        is_free = rule.on_conflict == "queue" or key is None
+        if is_free or (run_id is not None and await self._services.store.run(name) is not None):
+            return begun(await accept())
+        assert key is not None
+        own = Key(self._services, flow.name, key, name)
+        found = await own.take(rule, partial(self.cancel, act=given.act))
+        if isinstance(found, RunRow):
+            return begun(found, joined=True)
+        try:
+            row = await accept()
+        except RunErased:
+            if run_id is not None:
+                raise
+            # This took so long that the start was given up: again, under another id.
+            return await self._start_alone(flow, rule, given, None, compares_inputs=compares_inputs)
+        except EverstepError as error:
+            if not isinstance(error, StoreError):  # it may be there all the same
+                await own.leave()
+            raise
+        return begun(row, replaced=found)
+
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
         row, is_off = None, flow.durability.mode is Mode.OFF
         if run_id is not None and (given.inputs is None or is_off):
             row = await self._services.store.run(run_id)
         if row is not None and not (row.status.is_final and given.inputs is None):
             check_kept(row, flow)
-        if row is None and flow.limits and not is_off:
+        if (
+            row is None
+            and (flow.limits or (given.times is not None and given.times.begins is not None))
+            and not is_off
+        ):
             row = await self.start(flow, given, run_id)
+            if row.flow_hash != flow.plan.hash:
+                await check_same_flow(self.reader, row, flow)  # it has joined another
+            if row.status is Status.HALTED:
+                return await self._as_it_rests(row)
         elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
@@ -235,6 +305,11 @@ class Runs:
             return await self.reader.recorded(row)
         return await self._continue(row, flow, reopens=False, act=given.act)
 
+    async def _as_it_rests(self, row: RunRow) -> Outcome:
+        """Return a run that is to begin later."""
+        waits = await open_waits(self._services.store, row.run_id)
+        return (await self.reader.recorded(row))._replace(waits=tuple(waits))
+
     async def resume(
         self,
         run_id: str,
@@ -245,23 +320,28 @@ class Runs:
         is_patient: bool = True,
         reopens: bool = True,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
         It may be named by its newest checkpoint, or by a token of one of its waits.
 
         With `start` it begins at that node instead, whatever was due. An impatient caller gets the
-        `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to.
+        `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to. `ends` is its
+        deadline from now on.
         """
         flow = preflight(flow, self._services)
         if flow.starts and self.family is None:
             twin = self._with_family(flow)
             assert twin.family is not None
-            begin = partial(twin.resume, run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+            how: dict[str, Any] = {"is_patient": is_patient, "reopens": reopens, "act": act, "ends": ends}
+            begin = partial(twin.resume, run_id, flow, start, **how)
             name = (await self._row_for(run_id, flow, start)).run_id
             return await twin.family.see_through(begin, name, wait=wait)
         async with self._services.committer.turn:
-            outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+            outcome = await self._resume(
+                run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
+            )
         return await self._stay(outcome, flow) if wait else outcome
 
     def _with_family(self, flow: Flow) -> Runs:
@@ -295,13 +375,16 @@ class Runs:
         is_patient: bool,
         reopens: bool,
         act: Act | None,
+        ends: Ends | None,
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
         if act is not None or self._services.notes_unnamed:
             concerning(act, row.run_id)
         if _is_over(row, start, reopens=reopens):
             return await self.reader.recorded(row)
-        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+        return await self._continue(
+            row, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
+        )
 
     async def _row_for(self, run_id: str, flow: Flow, start: str | None) -> RunRow:
         """Return a run that is to go on with this flow, perhaps at a node of it."""
@@ -313,19 +396,27 @@ class Runs:
         return row
 
     async def reopen(
-        self, run_id: str, flow: Flow | None, start: str | None = None, *, act: Act | None = None
+        self,
+        run_id: str,
+        flow: Flow | None,
+        start: str | None = None,
+        *,
+        act: Act | None = None,
+        ends: Ends | None = None,
     ) -> RunRow:
         """Let a run that failed or was abandoned go on, or any run at `start`, and leave it to workers."""
         if flow is None:
-            return await self._reopen_at_rest(run_id, start, act)
+            return await self._reopen_at_rest(run_id, start, act, ends)
         flow = preflight(flow, self._services)
         row = await self._row_for(run_id, flow, start)
         if start is None and row.status not in _REOPENABLE:
-            return row  # it is theirs already, or has nothing to go on with
+            if ends is None or row.status.is_final:
+                return row  # it is theirs already, or has nothing to go on with
+            return await self._reopen_at_rest(run_id, None, act, ends)
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
-            ready = await self._taken_up(row, taken, flow, start, act=act)
+            ready = await self._taken_up(row, taken, flow, start, act=act, ends=ends)
             if not isinstance(ready, Outcome):
                 if ready.journal.trace is not None:
                     ready.journal.trace.end(Status.RUNNING, None)
@@ -333,14 +424,18 @@ class Runs:
                 await self.resting.release(taken.lease)
         return await self.reader.row(row.run_id)
 
-    async def _reopen_at_rest(self, run_id: str, start: str | None, act: Act | None) -> RunRow:
+    async def _reopen_at_rest(
+        self, run_id: str, start: str | None, act: Act | None, ends: Ends | None
+    ) -> RunRow:
         """Do that without the code of its flow, which only beginning at a node takes."""
         if start is not None:
             raise BadRequest(
                 "to begin at a node takes the code of the flow.", fix="Give the flow, or leave the node out."
             )
         row = check_still_here(await self.reader.named(run_id))
-        if row.status in _REOPENABLE and not await self.resting.reopen(row, act):
+        if ends is not None and not row.status.is_final:
+            await self.resting.give_deadline(row, act, ends)
+        if row.status in _REOPENABLE and not await self.resting.reopen(row, act, ends):
             raise LeaseConflict(f"run {row.run_id!r} has gone on meanwhile.", fix="Look at it again.")
         return await self.reader.row(row.run_id)
 
@@ -450,17 +545,19 @@ class Runs:
         is_patient: bool = True,
         reopens: bool,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
         claimed = await self._claimed(row, flow, start, is_patient=is_patient, reopens=reopens)
-        return (
-            claimed if isinstance(claimed, Outcome) else await self._take_up(*claimed, flow, start, act=act)
-        )
+        if isinstance(claimed, Outcome):
+            return claimed
+        return await self._take_up(*claimed, flow, start, act=act, ends=ends)
 
     async def _claimed(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
         await self._check_paused(row)
+        was_left_alone = flow.limits and (row.status.is_final or row.needs_repair is not None)
         asked = self._services.clock.monotonic()
         if flow.limits and row.group is not None:
             taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
@@ -479,6 +576,8 @@ class Runs:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
+        if was_left_alone:
+            await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return row, taken
 
     async def _check_paused(self, row: RunRow) -> None:
@@ -511,8 +610,9 @@ class Runs:
         *,
         endures: bool = False,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Outcome:
-        ready = await self._taken_up(row, taken, flow, start, endures=endures, act=act)
+        ready = await self._taken_up(row, taken, flow, start, endures=endures, act=act, ends=ends)
         if isinstance(ready, Outcome):
             return ready
         outcome = await self._drive(flow, ready)
@@ -527,6 +627,7 @@ class Runs:
         *,
         endures: bool = False,
         act: Act | None = None,
+        ends: Ends | None = None,
     ) -> Ready | Outcome:
         """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
         services, lease = self._services, taken.lease
@@ -560,6 +661,8 @@ class Runs:
             # A worker has no caller to tell of it.
             is_told = not endures or services.listener is not None
             resumed = resumed_of(services, journal, flow, state, space, start) if is_told else None
+            if ends is not None:
+                await give_deadline(journal, services, state, ends)
             if starts:
                 said = start_marks(flow, starts, is_told=start is not None)
                 marks = first_values(state, space, services.system, said, None)
@@ -569,6 +672,8 @@ class Runs:
             elif row.status in _REOPENABLE:
                 state.reopen()
                 await journal.flush(Trigger.RESUME, changes_status=True)
+            elif ends is not None:
+                await journal.flush(Trigger.STEP)
             elif is_hopeless(lease, flow.durability.max_resume_attempts):
                 await self._abandon(journal, lease)
         except BaseException as error:
@@ -607,6 +712,7 @@ class Runs:
             "its owners died while they drove it."
         )
         error = ErrorInfo(type="RunAbandoned", message=message, code=RunAbandoned.code)
+        journal.lift_deadline()
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
         if journal.started_by is not None:
             await self.resting.ended(journal, Status.ABANDONED)
@@ -785,7 +891,8 @@ def _admitted(journal: Journal) -> RunRow:
     head, admission = journal.head, journal.admission
     assert admission is not None and head.checkpoint_id is not None
     opening = Commit(journal.run_id, head.sequence, head.checkpoint_id, None, 0, b"", admission=admission)
-    return first_row(opening, admission.created_at)
+    row = first_row(opening, admission.created_at)
+    return row.changed(status=Status.HALTED) if journal.is_halted else row
 
 
 def host_closed() -> HostClosed:

@@ -41,6 +41,7 @@ from tests.acceptance.crash.flows.effects import ACTING
 from tests.acceptance.crash.flows.forks import FORKED
 from tests.acceptance.crash.flows.groups import GROUPED
 from tests.acceptance.crash.flows.guards import SPENDING
+from tests.acceptance.crash.flows.limits import LIMITED
 from tests.acceptance.crash.flows.maps import MAPPED
 from tests.acceptance.crash.flows.nested import NESTED
 from tests.acceptance.crash.flows.outages import CUT_OFF, MORE_CUT_OFF, Line
@@ -57,7 +58,7 @@ from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING, **SIGNALLED}
-SCENARIOS |= {**STEPS, **FAMILIES, **SAGAS}
+SCENARIOS |= {**STEPS, **FAMILIES, **LIMITED, **SAGAS}
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 LONG_LIFE = 24
 """A life with more points than this is by default not killed at each of them."""

@@ -66,7 +66,7 @@ def by_default(names: Iterable[str], chosen: Container[str]) -> list[Any]:
 
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "request_stop")
 KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
-KINDS |= {"take_notices", "change_notice"}
+KINDS |= {"lease_within", "change_limit", "take_notices", "change_notice"}
 
 
 def report(work: str, name: str, folder: Path, *options: str, store: str | None = None) -> list[Case]:
@@ -349,7 +349,7 @@ def test_a_saga_of_every_shape_killed_at_some_points_undoes_each_effect_once(qui
 def test_no_kind_of_write_is_left_out(quick_folder: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
-    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "told", "cut-off"):
+    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "told", "cut-off", "limited"):
         (quick_folder / name).mkdir()
         [[whole]] = report("whole", name, quick_folder / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}

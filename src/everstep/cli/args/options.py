@@ -90,6 +90,29 @@ def _comment_option(command: F) -> F:
     )(command)
 
 
+def times_options(command: F) -> F:
+    """Add `--at TIME`, `--after SPAN` and `--deadline`; `said_times` finds what they say."""
+    at = _time_option("at", "TIME", "Begin then: 2030-01-31T09:00:00+01:00.")
+    after = _time_option("after", "SPAN", "Begin so long from now: 2h, 90m.")
+    return at(after(deadline_option(command)))
+
+
+def deadline_option(command: F) -> F:
+    """Add `--deadline` alone."""
+    return _time_option("deadline", "SPAN|TIME", "End it then, if it has not ended by itself.")(command)
+
+
+def _time_option(name: str, metavar: str, text: str) -> Callable[[F], F]:
+    return click.option(f"--{name}", metavar=metavar, expose_value=False, callback=_keep_who, help=text)
+
+
+def said_times() -> dict[str, Any]:
+    """Return what the command line says of when a run begins and ends, as a host takes it."""
+    meta = click.get_current_context().meta
+    said = {name: meta.get(f"everstep.{name}") for name in ("at", "after", "deadline")}
+    return {name: text for name, text in said.items() if text is not None}
+
+
 def _keep_who(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     context.meta[f"everstep.{option.name}"] = value
     return value

@@ -203,6 +203,16 @@ def duration(span: timedelta | float | None) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+def times_said(begins_at: datetime | None, ends_at: datetime | None) -> dict[str, str]:
+    """Say when a run begins, if it is yet to, and by when it is to have ended."""
+    told = {}
+    if begins_at is not None:
+        told["begins"] = moment(begins_at)
+    if ends_at is not None:
+        told["deadline"] = moment(ends_at)
+    return told
+
+
 def moment(at: datetime | None) -> str:
     """Write a time of day in the local zone, with its date."""
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -20,7 +20,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
 from everstep.model.records import UNDOING
-from everstep.model.waits import SettledBy, VotingInfo, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, SettledBy, VotingInfo, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
 """How much of a wait's id must be given, and how much is shown."""
@@ -62,9 +62,13 @@ KINDS: Mapping[str, WaitKind] = {
     "signal": WaitKind("a signal", is_for_people=False),
     "event": WaitKind("an event", is_for_people=False),
     "child": WaitKind("the end of a run", is_for_people=False),
+    "deadline": WaitKind("its deadline", is_for_people=False),
     "settle": WaitKind("word of an effect that never reported", is_for_people=False),
 }
 """Every kind of wait but those that nodes make up."""
+
+
+_WITHOUT_TOKEN = ("timer", "signal", "event", "child", DEADLINE_KIND)
 
 
 def kind_of(kind: str) -> WaitKind:
@@ -276,6 +280,8 @@ def how_to_answer(wait: WaitInfo, store: str | None) -> tuple[str, str]:
         return command_line(*words, wait.listens_for, "VALUE", store=store), ""
     if wait.kind == "child" and wait.listens_for:
         return command_line("show", wait.listens_for, store=store), ""
+    if wait.kind == DEADLINE_KIND:
+        return command_line("show", wait.run_id, store=store), ""
     kind, more = kind_of(wait.kind), ""
     command, other = answering(wait.kind, wait.run_id, Address.of(wait.node, wait.visit), wait.id, store)
     if other or (kind.flag and not kind.value):
@@ -332,7 +338,7 @@ def token_lines(wait: WaitInfo, store: str | None, indent: str) -> Iterator[str]
         yield f"{indent}{click.style('token', dim=True)} {wait.token}"
         if wait.link is not None:
             yield f"{indent}{click.style('link', dim=True)}  {wait.link}"
-    elif wait.kind not in ("timer", "signal", "event", "child") and wait.status is WaitStatus.OPEN:
+    elif wait.kind not in _WITHOUT_TOKEN and wait.status is WaitStatus.OPEN:
         again = command_line("answer", short(wait.id), "--reissue", store=store)
         yield indent + click.style(f"token unknown here; for a new one: {again}", dim=True)
 

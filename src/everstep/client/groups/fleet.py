@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from everstep.client.looking.drawing import FlowDrawing, drawn_flow
     from everstep.client.queries import BulkOptions
     from everstep.engine.query.text import query_of
+    from everstep.runtime.drive.timed.times import deadline_of
     from everstep.runtime.metrics.families import text_of
     from everstep.runtime.operations.asking.answers import (
         FlowFindings,
@@ -65,6 +66,7 @@ else:
     report_on = on_demand("everstep.runtime.operations.asking.answers:report_on")
     Asker = on_demand("everstep.runtime.operations.asking.ask:Asker")
     query_of = on_demand("everstep.engine.query.text:query_of")
+    deadline_of = on_demand("everstep.runtime.drive.timed.times:deadline_of")
     text_of = on_demand("everstep.runtime.metrics.families:text_of")
     bulk_flow = on_demand("everstep.runtime.operations.bulk.flow:bulk_flow")
     progress_of = on_demand("everstep.runtime.operations.bulk.flow:progress_of")
@@ -347,19 +349,22 @@ class FleetCalls:
         flow: Flow | None = None,
         *,
         start: str | None = None,
+        deadline: Span | datetime | None = None,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
         """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
 
         With `start` it begins at that node, whatever was due, also if it has ended otherwise; that takes the
-        flow. Without a flow nothing is checked against its code: the worker that takes the run does.
+        flow. Without a flow nothing is checked against its code: the worker that takes the run does. It has
+        the `deadline` that is given here, and no other.
         """
         act = act_of(by, comment)
+        ends = None if deadline is None else deadline_of(deadline)
 
         async def let_go_on() -> RunRow:
             name, _ = await in_run(self._runs.reader, run_id)
-            return await self._runs.reopen(name, flow, start, act=act)
+            return await self._runs.reopen(name, flow, start, act=act, ends=ends)
 
         return self._parts.info(await self._parts.audited("reopen", act, let_go_on(), run_id))
 

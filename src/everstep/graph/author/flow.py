@@ -31,6 +31,7 @@ from everstep.graph.compile.loops import UncutLoop
 from everstep.graph.compile.plan import FlowLimits, Plan, deep_nodes
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability, DurabilityMode
+from everstep.model.durations import Span
 from everstep.model.retention import Retention
 from everstep.on_demand import on_demand
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import AnyLimit
+    from everstep.graph.schedules import Schedule
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
@@ -73,18 +75,20 @@ class Flow:
     `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much,
     `inbox` which values take in what is sent to a run: `inbox={"messages": append}`.
     `undo` says when what its runs have done is undone by the `undo=` of its nodes: on failure, when a run is
-    cancelled, both, never, or if a person says so ("ask").
+    cancelled, both, never, or if a person says so ("ask"). `deadline` ends a run that takes longer.
     With `pin_version` its runs stay with the version they began with: no worker takes one over to another.
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
     what its runs keep is encrypted. `starts` are flows whose runs its nodes may start with `ctx.start`; who
-    loads it loads them.
+    loads it loads them. `schedules` say when its runs are started, once `host.schedules.apply` makes them.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
     starts: tuple[Flow, ...]
     """Flows whose runs its nodes may start, those of flows inside it included."""
+    schedules: tuple[Schedule, ...] = ()
+    """When runs of it are started, once that is applied."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     source: str | None = None
@@ -108,7 +112,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
-        limits: Iterable[Limit] = (),
+        limits: Iterable[AnyLimit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -123,8 +127,10 @@ class Flow:
         notify: Telling | None = None,
         inbox: Mapping[str, str] | None = None,
         undo: UndoWhen = "both",
+        deadline: Span | None = None,
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
+        schedules: Iterable[Schedule] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -155,16 +161,16 @@ class Flow:
             notify=notify,
             inbox=inbox,
             undo=undo,
+            deadline=deadline,
             plain_attributes=plain_attributes,
             starts=starts,
+            schedules=schedules,
         )
-        self._take(said)
         self._wire(flatten(nodes), said)
-        if self._raises and self.problems.errors:
-            self._refuse()
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
-        """Make a plan of the nodes, and find out what is wrong with it."""
+        """Make a plan of the nodes, and find out what is wrong with it, which is raised but for drafts."""
+        self._take(said)
         self.edges = layout.edges
         """Control edges, as names of nodes."""
         has_results = bool(layout.edges or self.tasks or said.channel)
@@ -181,6 +187,8 @@ class Flow:
             self._check_inbox()
         if self.limits and not self.problems.errors:
             self._check_keys()
+        if self._raises and self.problems.errors:
+            self._refuse()
 
     def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
@@ -209,7 +217,9 @@ class Flow:
         self.plain_attributes = said.plain_attributes
         self.undo = said.undo
         """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
-        self.starts = said.starts
+        self.deadline = said.deadline
+        """How long after they begin its runs are ended, if they have not ended by themselves."""
+        self.starts, self.schedules = said.starts, said.schedules
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.notify = said.notify

@@ -333,7 +333,16 @@ _FLOW: Final = (
         _inner("flow.inner_option", "says when it is undone", _RUN, _OUTER),
         lambda it: it.flow.undo != "both",
     ),
-    *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),
+    Option(
+        Of.FLOW,
+        "deadline",
+        "",
+        _inner(
+            "flow.inner_option", "has a deadline", _RUN, "Declare it on that flow, or give a node a timeout."
+        ),
+        lambda it: it.flow.deadline is not None,
+    ),
+    *_named(Of.FLOW, "registry", "profiles", "rules", "starts", "schedules"),
     Option(
         Of.FLOW,
         "migrations",

@@ -34,7 +34,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "inputs": ("name",),
     "exports": ("from",),
     "members": ("name",),
-    "key_limits": ("name",),
+    "key_limits": ("name", "on_conflict"),
 }
 """By what the entries of a list are told apart."""
 
@@ -342,6 +342,7 @@ FLOW_WRITERS: Final[Mapping[Spelling, Callable[[Writer, Any], Json]]] = {
     Spelling.NODES: lambda _, value: [node.name for node in value],
     Spelling.TYPES: Writer._types,
     Spelling.FUNCTIONS: Writer._functions,
+    Spelling.SECONDS: lambda _, value: None if value is None else value.total_seconds(),
     Spelling.DURABILITY: lambda _, value: durability_to_ir(value),
     Spelling.RETENTION: lambda _, value: None if value is None else value.to_wire(),
     Spelling.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],

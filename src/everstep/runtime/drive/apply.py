@@ -16,15 +16,17 @@ import msgspec
 
 from everstep.engine.fold import take
 from everstep.engine.scope import OpenedVisit, Scope
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
 from everstep.graph.author.node import MapSpec
 from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
 from everstep.model.records import (
+    DEADLINE,
     FORK,
     RESULT,
+    START,
     STREAM,
     UNDO,
     UNDOING,
@@ -98,7 +100,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
                 drop_over(state, space)
             return
         gone = len(state.gone)
-        if step.path in _ELSEWHERE:
+        if step.path in _ELSEWHERE or (step.path == DEADLINE and step.status is Status.FAILED):
             _go_elsewhere(state, space, step)
         else:
             state.evolve(step)
@@ -133,15 +135,21 @@ _ELSEWHERE = (START, UNDO)
 
 
 def _go_elsewhere(state: RunState, space: ValueSpace, step: StepRecord) -> None:
-    """Begin a flow of the run anew at a node, or begin to undo.
+    """Begin a flow of the run anew at a node, begin to undo, or end as the deadline has come.
 
-    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted.
+    Nothing of a run that undoes goes forward any more, and nothing that it waits for is wanted; of one whose
+    time is over neither, until it is reopened and asks once more.
     """
     if step.path == UNDO:
         state.gone += state.waits
+        state.forget_times()
         state.reopen()
         state.ask_again()
         _undo_of(state).begin(step)
+    elif step.path == DEADLINE:
+        state.gone += state.waits
+        state.ask_again()
+        state.evolve(step)
     else:
         for scope, _ in state.places_of(step.decision or ()):
             _give_up(space, scope)

@@ -21,6 +21,7 @@ from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, Value
 from everstep.model.leases import Lease
 from everstep.model.records import (
     ATTRIBUTE,
+    DEADLINE,
     INPUTS,
     OWNER,
     TRACE,
@@ -169,6 +170,8 @@ class Journal:
     """Runs that it has started, and that were asked to stop as it was cancelled."""
     on_started: Callable[[str, Flow], None] | None = None
     """Told of them, if this process drives them too."""
+    opening: Sequence[tuple[StepRecord, WaitRow]] = ()
+    """The waits that it is admitted with: for the time at which it begins, and for its deadline."""
 
     def __init__(
         self,
@@ -241,6 +244,11 @@ class Journal:
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
 
+    @property
+    def flow_id(self) -> str:
+        """The name of the flow."""
+        return self._identity.flow_id
+
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
         if not self.writes:
@@ -305,9 +313,12 @@ class Journal:
         for draft in inputs:
             draft.is_lent = True
         self.add(StepRecord(path=INPUTS, writes=tuple([d.written for d in inputs])), inputs)
+        if self.opening:
+            self._open_waits()
         if not self.writes:
             self._clear()
             return Verdict.ACCEPTED
+        status = _RUNNING if self._state.delay is None else Status.HALTED
         flow, ttl = self._identity, self._durability.lease_ttl
         about = flow.about(self._durability)
         if self.note is not None:
@@ -318,6 +329,7 @@ class Journal:
             sequence=1,
             trigger=Trigger.ADMISSION,
             created_at=now,
+            status=status,
             steps=tuple(self.steps),
             run_id=self.run_id,
             flow_id=flow.flow_id,
@@ -325,6 +337,7 @@ class Journal:
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
             metadata=about or None,
+            resume_after=None if status is _RUNNING else self._resume_after(status),
             act=self.act,
         )
         self.admission = Admission(
@@ -342,7 +355,21 @@ class Journal:
             **flow.traits.traits(),
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
-        return await self._put(record, Status.RUNNING, admission=self.admission)
+        return await self._put(record, status, admission=self.admission)
+
+    def lift_deadline(self) -> None:
+        """Buffer that a deadline does not count any more: the run ends otherwise, or gets another one."""
+        deadline = self._state.deadline
+        if deadline is not None:
+            now = self._services.clock.now()
+            self.add(StepRecord(path=DEADLINE, status=Status.CANCELLED, wait=deadline, ended_at=now), ())
+
+    def _open_waits(self) -> None:
+        """Buffer the waits that the run is admitted with."""
+        for step, row in self.opening:
+            self.add(step, ())
+            if self.writes:
+                self.waits.append(row)
 
     async def flush(
         self,

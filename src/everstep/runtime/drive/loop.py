@@ -20,6 +20,7 @@ from everstep.engine import decide
 from everstep.engine.readiness import Place, starving, within_limits
 from everstep.engine.scope import Scope
 from everstep.errors import (
+    DeadlineExceeded,
     EverstepError,
     HostClosed,
     LeaseLost,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
     from everstep.runtime.drive.subflows import Inner
+    from everstep.runtime.drive.timed.keeping import KeptTimes
     from everstep.runtime.drive.undo.undoer import Undoer
     from everstep.runtime.drive.units.calls import Units
     from everstep.runtime.guards.budgets import Guards
@@ -65,6 +67,7 @@ else:
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
     Streams = on_demand("everstep.runtime.drive.streams:Streams")
     Inner = on_demand("everstep.runtime.drive.subflows:Inner")
+    KeptTimes = on_demand("everstep.runtime.drive.timed.keeping:KeptTimes")
     Units = on_demand("everstep.runtime.drive.units.calls:Units")
     Guards = on_demand("everstep.runtime.guards.budgets:Guards")
     Permits = on_demand("everstep.runtime.guards.permits:Permits")
@@ -90,6 +93,8 @@ class Drive:
     """The mark that says since when the run is paused, and who wanted it, once this drive has heard."""
     _undo: Undoer | None = None
     """What undoes the run, once the records say that it undoes."""
+    _times: KeptTimes | None = None
+    """When the run begins, or is ended, if that is said."""
     undoes_always = False
     """True if a person wants the run undone, whatever its flow says."""
 
@@ -125,6 +130,8 @@ class Drive:
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
+        if run.state.delay is not None or run.state.deadline is not None:
+            self._times = KeptTimes(run)
         if run.state.undo is not None and run.state.undo.has_begun:
             self._turn_back()
 
@@ -188,6 +195,8 @@ class Drive:
                     await self._undo_or_raise(self._why_interrupted())
                 except RunCancelled as cancelled:
                     await self._undo_or_raise(cancelled)
+                except DeadlineExceeded as late:
+                    await self._expire(late)
             if self._has_waited:
                 await self._waiting.finish()
             return status
@@ -317,7 +326,7 @@ class Drive:
         """Go forward no more: from here on what the run did is undone, by the last one first."""
         self._undo = Undoer(self._run, self._preparer, self._pauses)
         self._midway.pause()  # what nodes have not begun is not begun any more
-        self.failure, self._inbox = None, None
+        self.failure, self._inbox, self._times = None, None, None
         self._is_plain, self._may_act = False, True
         if self._guards is not None:
             self._guards.stand_down()
@@ -357,6 +366,17 @@ class Drive:
         await self._take_in()
         await self._journal.stop_for_good()
         await self._begin_undo(Status.CANCELLED)
+
+    async def _expire(self, late: DeadlineExceeded) -> None:
+        """Fail as the deadline has come. What is to be undone is awaited first, as of a cancelled run."""
+        self.failure, self.exception = describe_error(late), late
+        is_undone = self._state.undo is not None and self._may_undo(Status.FAILED)
+        for place, call in tuple(self._beside.calls.items()):
+            if not (is_undone and _reports(call)):
+                self._drop(*place)
+        await self._take_in()
+        assert self._times is not None
+        self._times.exceed(self.failure)
 
     async def _is_to_be_undone(self) -> bool:
         """True if a run that was cancelled undoes what it did, as its flow says or as a person wants."""
@@ -409,6 +429,8 @@ class Drive:
                 if self.paused is not None:
                     await self._wind_down()
                     return
+            if self._times is not None and not await self._times.look():
+                return
             if self._unread is not None:
                 await self._until_readable(self._unread)
             if self._guards is not None and self._guards.is_shared:
@@ -692,9 +714,11 @@ class Drive:
             if self._journal.steps:
                 await self._owing.flush(Trigger.INTERRUPTED)
             return Status.RUNNING
-        if self.failure is None and self._state.waits:
+        if self.failure is None and (self._state.waits or self._state.delay is not None):
             await self._owing.halt(self._services.store)
             return Status.HALTED
+        if self._times is not None and self.failure is not None:
+            self._journal.lift_deadline()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         pending = self._journal.flush_soon(ended[0], status=ended[1], error=self.failure, changes_status=True)
         if pending is not None:
@@ -803,6 +827,7 @@ class Drive:
                 or call.node.timeout
                 or call.node.limit  # its place is kept by a task on the loop
                 or not self._services.may_hold_loop
+                or self._times is not None  # which may end it
                 or (may_say and not self._midway.may_write)
             ):
                 return self._run_beside(call)
@@ -851,7 +876,7 @@ class Drive:
     async def _make(self, call: Call) -> None:
         """Make a call that is async or may spend."""
         node = call.node
-        if call.stream is not None or not self._midway.may_run_alone(call):
+        if call.stream is not None or self._times is not None or not self._midway.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = self._midway.own_task = asyncio.current_task()
@@ -889,6 +914,9 @@ class Drive:
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
+        is_busy = False
+        if self._times is not None and self.failure is None:
+            until, is_busy = self._times.sooner(until, bool(self._beside.calls))
         if until is not None:
             await self._services.time.hear()  # another machine, with another clock, may have begun the pause
         # Answers that come once it winds down are for who goes on: it would wake for them without end.
@@ -900,7 +928,7 @@ class Drive:
         pause = None
         if until is not None:
             pause, until = self._pauses.note(until), self._services.time.here(until)
-        seconds, looks, is_busy = self._late.seconds_left(), None, False
+        seconds, looks = self._late.seconds_left(), None
         if listens:
             due = self._waiting.next_due()
             if due is not None:

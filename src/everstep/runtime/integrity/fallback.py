@@ -15,6 +15,7 @@ from everstep.errors import BadRequest, EverstepError, StateCorrupted
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act
+from everstep.model.durations import Ends
 from everstep.model.enums import Effects, Status
 from everstep.model.leases import Lease
 from everstep.model.records import StepRecord
@@ -45,15 +46,16 @@ async def resume_with_fallback(
     wait: bool,
     is_patient: bool,
     act: Act | None = None,
+    ends: Ends | None = None,
 ) -> Outcome:
     """Continue a run, or if what a resume reads of it is damaged, a fork from its newest valid checkpoint."""
     try:
-        return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient, act=act)
+        return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient, act=act, ends=ends)
     except StateCorrupted as error:
         told = await fall_back(
             services, runs.resting, await runs.reader.named(run_id), flow, error, is_patient=is_patient
         )
-    outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient, act=act)
+    outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient, act=act, ends=ends)
     return outcome._replace(fallback=told)
 
 

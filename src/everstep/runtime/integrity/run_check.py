@@ -7,6 +7,7 @@ from collections.abc import Callable
 from everstep.engine.scope import place_of
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.enums import Status
+from everstep.model.records import DEADLINE, START
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.integrity.artifact_check import BlobCheck
@@ -185,6 +186,8 @@ class Checking:
             opened: dict[str, str] = {}
         else:
             opened = {wait_id: place_of(*place) for wait_id, place in folded.state.waits.items()}
+            times = {START: folded.state.delay, DEADLINE: folded.state.deadline}
+            opened |= {wait.wait_id: path for path, wait in times.items() if wait is not None}
         for wait_id, path in opened.items():
             wait = kept.get(wait_id)
             if wait is None:

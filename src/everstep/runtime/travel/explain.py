@@ -13,7 +13,7 @@ from everstep.codec.notes import look_at_wait
 from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.engine.state import START, RunState
+from everstep.engine.state import RunState
 from everstep.engine.undo.stack import Undoing, is_undone
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
@@ -23,9 +23,9 @@ from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
-from everstep.model.records import RESULT, StepRecord
+from everstep.model.records import RESULT, START, StepRecord
 from everstep.model.shapes import shown
-from everstep.model.waits import SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StopRequest
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
@@ -132,6 +132,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     remade: tuple[str, ...] = ()
     """Finished nodes that are called again, once something that is still to come reads their outputs, which
     were not kept."""
+    begins_at: datetime | None = None
+    """When it begins, if it was to begin later and has not."""
+    ends_at: datetime | None = None
+    """Its deadline: when it is ended, if it has not ended by itself."""
     waits: tuple[Awaited, ...] = ()
     missing: tuple[str, ...] = ()
     """Why it would not start at all."""
@@ -208,6 +212,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
+        if wait.kind != DEADLINE_KIND
     )
     is_driven = _is_driven(services, row)
     is_left = not is_driven and row.status in (Status.RUNNING, Status.HALTED)
@@ -222,6 +227,8 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         paused="" if held is None else str(held),
         compat=compat,
         is_cancelling=row.stop_request is not None,
+        begins_at=None if over or state.delay is None else state.delay.due_at,
+        ends_at=None if over or state.deadline is None else state.deadline.due_at,
         waits=() if over else waits,
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),

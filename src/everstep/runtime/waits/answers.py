@@ -30,6 +30,7 @@ from everstep.model.enums import Status
 from everstep.model.records import TRACE
 from everstep.model.shapes import understood
 from everstep.model.waits import (
+    DEADLINE_KIND,
     LISTENING,
     SETTLE,
     SIGNAL_KIND,
@@ -155,6 +156,11 @@ class Answers:
                 if row.kind == SIGNAL_KIND
                 else "Publish it with host.publish, or: everstep publish",
             )
+        if row.kind == DEADLINE_KIND:
+            raise BadRequest(
+                f"{row.path!r} is the deadline of run {row.run_id!r}, which is not answered.",
+                fix="Give it another one: resume the run with deadline=.",
+            )
         if child_in(row.topic) is not None:
             raise BadRequest(
                 f"{row.path!r} waits for the end of run {child_in(row.topic)!r}, which is not answered.",
@@ -279,6 +285,11 @@ class Answers:
             concerning(act, row.run_id, row.wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, None)
+        if row.kind == DEADLINE_KIND:
+            raise BadRequest(
+                f"{row.path!r} is the deadline of run {row.run_id!r}, which the clock alone says is over.",
+                fix=f"To end it now: everstep cancel {row.run_id}",
+            )
         if row.due_at is None and row.kind != "timer":
             raise BadRequest(
                 f"wait {row.wait_id} of run {row.run_id!r} has no time that could be over.",

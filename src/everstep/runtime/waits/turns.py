@@ -30,7 +30,7 @@ from everstep.model.address import Address, plain_of, unvisited
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.records import RESULT
-from everstep.model.waits import LISTENING, SIGNAL_KIND, WaitRow, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, LISTENING, SIGNAL_KIND, WaitRow, WaitStatus
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.ports.system import uptime
 from everstep.runtime.inputs import Given, check_same_flow
@@ -235,7 +235,7 @@ class Turns:
 
 
 def _ids(waits: Iterable[WaitRow]) -> frozenset[str]:
-    return frozenset(wait.wait_id for wait in waits)
+    return frozenset(wait.wait_id for wait in waits if wait.kind != DEADLINE_KIND)
 
 
 def _is_as_of(outcome: Outcome, waits: Iterable[WaitRow]) -> bool:

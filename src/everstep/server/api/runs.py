@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.shaping import shaped_channel, shaped_inputs
-from everstep.client.views import RunInfo, WorkerInfo
+from everstep.client.views import RunInfo, StartedRun, WorkerInfo
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import BULK_FLOW
@@ -77,9 +77,13 @@ async def start(service: Service, request: Request) -> Response:
         group=body.group,
         tags=body.tags,
         attributes=body.attributes,
+        at=body.at,
+        after=body.after,
+        deadline=body.deadline,
         **who_of(request, body),
     )
-    return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
+    status = 200 if isinstance(info, StartedRun) and info.joined else 202
+    return answer(info, status, {"Location": f"/runs/{info.run_id}"})
 
 
 async def listing(service: Service, request: Request) -> Response:
@@ -165,7 +169,8 @@ async def show(service: Service, request: Request) -> Response:
     run_id = run_id_of(request)
     told = ShownRun(**asdict(await service.host.info(run_id)))
     with suppress(EverstepError):  # asking for its state says what is wrong with its records
-        told = replace(told, guards=(await service.host.state(run_id)).guards)
+        state = await service.host.state(run_id)
+        told = replace(told, guards=state.guards, **state.times())
         if told.flow == BULK_FLOW:
             told = replace(told, bulk=await service.host.fleet.bulk_progress(told.run_id))
     if told.is_driven:
@@ -213,6 +218,8 @@ async def resume(service: Service, request: Request) -> Response:
     body = await read_struct(request, service.max_body, Resume, is_required=False)
     info = await service.host.info(run_id)
     run_id, flows, signed = info.run_id, flows_for(service, request), who_of(request, body)
+    if body.deadline is not None:
+        signed["deadline"] = body.deadline
     if not service.works or not body.drive:
         flow = flows.get(info.flow)
         return await _leave_to_workers(service, run_id, flow, body.start, signed, falls_back=body.fallback)

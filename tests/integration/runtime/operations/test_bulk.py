@@ -404,7 +404,7 @@ def test_a_run_that_another_reopens_at_that_moment_has_changed(host: Host) -> No
     inner = host._host
     reopen = inner._runs.resting.reopen
 
-    async def at_the_same_time(row: Any, act: Any) -> bool:
+    async def at_the_same_time(row: Any, act: Any, ends: Any = None) -> bool:
         inner._runs.resting.reopen = reopen  # type: ignore[method-assign]
         assert await reopen(row, None)
         raise LeaseConflict("run 'o0' is driven by another owner.")

@@ -19,10 +19,13 @@ from everstep.cli.args.loading import UNWIRED, WaitServices, load, stdout_kept_c
 from everstep.cli.args.logs import begin_logs, log_options
 from everstep.cli.args.options import (
     command_line,
+    deadline_option,
     host_options,
     json_option,
     open_host,
+    said_times,
     store_option,
+    times_options,
     tokens_option,
     who,
     who_options,
@@ -43,7 +46,7 @@ from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.enums import Trigger
 from everstep.on_demand import on_demand
-from everstep.results import Fallback, RunInfo, RunResult
+from everstep.results import Fallback, RunInfo, RunResult, StartedRun
 from everstep.runtime.events import Listener
 
 if TYPE_CHECKING:
@@ -83,6 +86,7 @@ _SHOWN = 20
 @click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Let the run be found by this."
 )
+@times_options
 @who_options
 @pipeline_options
 @run_dir_option
@@ -127,7 +131,7 @@ def run(
     \b
     Examples:
       everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
-      everstep run orders.py --input order_id=A17 --start
+      everstep run orders.py --input order_id=A17 --start --after 2h --deadline 1d
       everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
       everstep run review.dot --backend shell:./agent.sh --allow-tools
@@ -150,7 +154,7 @@ def run(
             "group": group,
             "tags": given_tags(tags) if tags else (),
             "attributes": given_attributes(attributes) if attributes else None,
-            **who(),
+            **(who() | said_times()),
         }
         opening = Opening(store, key_file, base_url, wired)
         work: Work = lambda host: host.run(  # noqa: E731  a name for its type
@@ -174,6 +178,7 @@ def run(
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
 @who_options
 @click.option("--for-workers", is_flag=True, help="Reopen it and leave it to workers to drive.")
+@deadline_option
 @pipeline_options
 @run_dir_option
 @wait_option
@@ -236,7 +241,7 @@ def resume(
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
-        signed = who()
+        signed = who() | said_times()
         work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
             run_id, definition, start=start, wait=stays, fallback=fallback, **signed
         )
@@ -319,6 +324,8 @@ class Accepted(NamedTuple):
             click.echo(f"run {info.run_id} was accepted before; it is {info.status.value}", err=True)
         elif not quiet:
             goes_on = "" if self.pause is not None else f"; a worker drives it, or: {again}"
+            if info.status is Status.HALTED:
+                goes_on = "; it begins when its time comes"
             click.echo(f"run {info.run_id} is accepted{goes_on}", err=True)
         if self.pause is not None and not quiet:
             click.echo(held_back(info.run_id, self.pause, store), err=True)
@@ -341,6 +348,7 @@ def accept(
                 host.info(run_id)
                 is_new = False
         info = host.start(flow, inputs, run_id=run_id, **about)
+        is_new = is_new and not (isinstance(info, StartedRun) and info.joined)
         return Accepted(info, is_new, pause_of(host, info))
 
 

@@ -33,6 +33,7 @@ from everstep.cli.view.text import (
     duration,
     moment,
     one_line,
+    times_said,
     write_json,
 )
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
@@ -131,6 +132,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
             spooled=len(waiting_here(host, run_id).spooled),
             nodes=[line.info(is_pending=line.name in stands.due) for line in nodes],
             acts=told.acts,
+            **state.times(),
         )
         write_json(wire(document))
         return
@@ -197,6 +199,7 @@ def _write_head(
         lines["child"] = f"of {info.starter_run_id}, started by {info.starter_node}"
     if info.undoing is not None:
         lines["undo"] = info.undoing
+    lines |= times_said(state.begins_at, state.ends_at)
     for act in told.acts:
         name = _DONE.get(act.trigger)
         if act.step is None and name is not None:

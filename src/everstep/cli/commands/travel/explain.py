@@ -12,7 +12,7 @@ from everstep.cli.args.options import find_run, json_option, open_host, split_ru
 from everstep.cli.args.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, remembered_place
 from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, warned
-from everstep.cli.view.text import count, moment, one_line, write_json
+from everstep.cli.view.text import count, moment, one_line, times_said, write_json
 from everstep.cli.view.waits import votes_said
 from everstep.codec.wire import wire
 from everstep.errors import FlowNotLoaded
@@ -98,6 +98,8 @@ def write(told: Explanation, path: str = "") -> None:
         click.secho(f"  it was cancelled; a resume {ends}", fg="yellow")
     if told.is_undoing and not told.status.is_final:
         click.secho("  it undoes what it did; a resume goes on with that", fg="yellow")
+    for name, text in times_said(told.begins_at, told.ends_at).items():
+        click.echo(f"  {name}: {text}")
     if told.is_undoing and told.status.is_final and told.status is not Status.CANCELLED:
         click.echo("  what it did was undone; it goes forward no more")
     if told.status in (Status.COMPLETED, Status.CANCELLED):

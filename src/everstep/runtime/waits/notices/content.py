@@ -14,7 +14,7 @@ from everstep.graph.tells import OF_WAITS, Occasion
 from everstep.model.commits import NoticeRow
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import DEADLINE_KIND, WaitRow, WaitStatus
 from everstep.ports.durability import Notice
 from everstep.ports.store import WaitFilter
 from everstep.runtime.services import Services
@@ -94,9 +94,9 @@ def _about_wait(services: Services, notice: Notice, wait: WaitRow) -> Notice:
 
 
 async def _first_wait(services: Services, row: NoticeRow) -> WaitRow | None:
-    wanted = WaitFilter(run_id=row.run_id, status=WaitStatus.OPEN, limit=1)
+    wanted = WaitFilter(run_id=row.run_id, status=WaitStatus.OPEN, limit=2)
     found = await services.store.waits(wanted)
-    return found[0] if found else None
+    return next((wait for wait in found if wait.kind != DEADLINE_KIND), None)
 
 
 async def _record(services: Services, row: NoticeRow) -> CheckpointRecord | None:

@@ -111,13 +111,15 @@ function Head({ me, run, at, open, list, seek, pick, reload }) {
       <${Before} run=${run} />
       ${budgets.map(([name, budget]) => html`<${Budget} name=${name} budget=${budget} />`)}
       ${run.needs_repair && html`<span class="bad">needs repair: ${run.needs_repair}</span>`}
+      ${run.begins_at && html`<span class="waits">begins <${Time} at=${run.begins_at} /></span>`}
+      ${run.ends_at && html`<span>deadline <${Time} at=${run.ends_at} /></span>`}
       ${run.is_cancelling && html`<span class="waits">is being cancelled</span>`}
       ${run.undoing && html`<span class=${run.undoing === "complete" ? "" : "waits"}>${run.undoing === "undoing" ? "is being undone" : `undo: ${run.undoing}`}</span>`}
       ${run.paused_at && !run.ended_at && html`<span>paused <${Time} at=${run.paused_at} />${run.paused_by && run.paused_by.by ? ` by ${run.paused_by.by}${run.paused_by.comment ? ` “${run.paused_by.comment}”` : ""}` : ""}</span>`}
       ${run.pinned != null && html`<span>pinned${run.pinned_by && run.pinned_by.by ? ` by ${run.pinned_by.by}` : ""}: ${run.pinned}</span>`}
       ${run.bulk && html`<span>${run.bulk.act}: ${count(run.bulk.done)} done, ${count(run.bulk.left ?? 0)} left</span>`}
     </div>
-    ${open.length > 0 && html`<div class="waits-for">${run.ended_at ? "Still open, though it ended:" : "Waits for"} ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
+    ${open.length > 0 && html`<div class="waits-for">${run.ended_at ? "Still open, though it ended:" : "Waits for"} ${open.slice(0, 3).map((wait, k) => html`${k ? ", " : ""}<button class="plain" onClick=${() => wait.node === "@start" ? go("/waits?kind=timer") : pick(wait.visit > 1 ? `${wait.node}@${wait.visit}` : wait.node)}><strong>${wait.node}</strong></button> <span class="quiet">(${wait.kind}${who(wait)}${wait.due_at ? `, due ${since(wait.due_at)}` : ""})</span>`)}${open.length > 3 ? ` and ${open.length - 3} more` : ""}</div>`}
     ${at != null && html`<div class="not-live" role="status">As it was at checkpoint ${at}, not as it is now. <button onClick=${() => seek(null)}>Back to live (Esc)</button></div>`}
   </div>`;
 }
