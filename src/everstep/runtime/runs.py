@@ -410,7 +410,9 @@ class Runs:
         flow = preflight(flow, self._services)
         row = await self._row_for(run_id, flow, start)
         if start is None and row.status not in _REOPENABLE:
-            return row  # it is theirs already, or has nothing to go on with
+            if ends is None or row.status.is_final:
+                return row  # it is theirs already, or has nothing to go on with
+            return await self._reopen_at_rest(run_id, None, act, ends)
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
@@ -431,6 +433,8 @@ class Runs:
                 "to begin at a node takes the code of the flow.", fix="Give the flow, or leave the node out."
             )
         row = check_still_here(await self.reader.named(run_id))
+        if ends is not None and not row.status.is_final:
+            await self.resting.give_deadline(row, act, ends)
         if row.status in _REOPENABLE and not await self.resting.reopen(row, act, ends):
             raise LeaseConflict(f"run {row.run_id!r} has gone on meanwhile.", fix="Look at it again.")
         return await self.reader.row(row.run_id)
@@ -553,6 +557,7 @@ class Runs:
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
         await self._check_paused(row)
+        was_left_alone = flow.limits and (row.status.is_final or row.needs_repair is not None)
         asked = self._services.clock.monotonic()
         if flow.limits and row.group is not None:
             taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
@@ -571,7 +576,7 @@ class Runs:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
-        if flow.limits and row.status.is_final:
+        if was_left_alone:
             await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return row, taken
 

@@ -48,8 +48,7 @@ def test_a_claim_that_does_not_ask_who_has_a_key_is_found(monkeypatch: pytest.Mo
 
 
 def test_a_start_that_does_not_look_who_has_a_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = Standing.OVER
-    monkeypatch.setattr(singletons, "standing", lambda *given, **how: over)
+    monkeypatch.setattr(singletons, "standing", lambda *given, **how: Standing.OVER)
     assert "singles" in wrong(0)
 
 

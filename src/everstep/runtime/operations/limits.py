@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
 
 from everstep.engine.limits.keys import key_name
 from everstep.engine.limits.rates import micros_at, micros_of, moment_at, open_at
+from everstep.engine.limits.slots import key_alone
 from everstep.model.durations import spell
 from everstep.model.enums import Status
 from everstep.model.leases import ALONE, KeyLimit, KeyState, WorkerRow, keys_in
@@ -21,6 +23,8 @@ from everstep.runtime.services import Services
 
 LOOKED_AT: Final = 5_000
 """So many of the newest running runs of a flow are looked at."""
+HOLDERS: Final = 200
+"""Of so many keys that one run has at a time it is looked up which."""
 _PAGE: Final = 1_000
 
 
@@ -66,7 +70,7 @@ async def limits_of(services: Services, workers: Sequence[WorkerRow]) -> list[Li
         if limits:
             rows = await _running(services, flow_id)
             states = await store.limit_states(key_name(flow_id, ""), limit=LOOKED_AT)
-            holders = await _holders(services, limits, states)
+            holders = await _holders(services, flow_id, limits, rows, states)
             found += _of_flow(flow_id, limits, rows, states, now, holders)
     suppliers = await store.limit_states("node ", limit=LOOKED_AT)
     calls = [_of_supplier(name, KeyState.of(body), now) for name, body in suppliers.items()]
@@ -88,16 +92,22 @@ async def _running(services: Services, flow_id: str) -> list[RunRow]:
 
 
 async def _holders(
-    services: Services, limits: Mapping[str, KeyLimit], states: Mapping[str, bytes]
+    services: Services,
+    flow_id: str,
+    limits: Mapping[str, KeyLimit],
+    rows: Iterable[RunRow],
+    states: Mapping[str, bytes],
 ) -> dict[str, str]:
-    """Return the runs that have a key alone and have not ended, by the name of its state."""
+    """Return the runs that have keys of these rows alone and have not ended, by the names of their states."""
     found: dict[str, str] = {}
-    if any(limit.alone for limit in limits.values()):
-        for name, body in states.items():
-            for run_id in KeyState.of(body).holders:
-                row = await services.store.run(run_id)
-                if row is not None and not row.status.is_final:
-                    found[name] = run_id
+    if not any(limit.alone for limit in limits.values()):
+        return found
+    names = dict.fromkeys(key_name(flow_id, key) for row in rows if (key := key_alone(row.group)) is not None)
+    for name in islice((name for name in names if name in states), HOLDERS):
+        for run_id in KeyState.of(states[name]).holders:
+            row = await services.store.run(run_id)
+            if row is not None and not row.status.is_final:
+                found[name] = run_id
     return found
 
 

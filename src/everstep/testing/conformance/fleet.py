@@ -453,10 +453,9 @@ class Limits(Suite):
         halt(client, ["halted"], traits=of(tenant="t"))
         assert sorted(client.due(quotas=quotas)) == ["b", "halted"]
 
-    @pytest.mark.parametrize("crowd", [0, 300])
-    def test_a_run_that_begins_at_a_time_starts_then(self, limiting: Client, crowd: int) -> None:
+    def test_a_run_that_begins_at_a_time_starts_then(self, limiting: Client) -> None:
         client, quotas = limiting, {"flow": THREE}
-        names = [f"{number:03}" for number in range(5 + (client.crowd(crowd) if crowd else 0))]
+        names = [f"{number:03}" for number in range(25)]
         halt(client, names, traits=of(tenant="t"), has_lease=False)
         halt(client, ["single 1", "single 2"], traits=alone("a"), has_lease=False, flow_id="single")
         halt(client, ["begun"], traits=of(tenant="t"))

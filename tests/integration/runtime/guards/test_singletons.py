@@ -163,6 +163,26 @@ def test_a_start_queues_until_those_before_it_have_ended(host: Host) -> None:
     assert [str(host.info(f"r{number}").status) for number in range(3)] == ["completed"] * 3
 
 
+@pytest.mark.stores("sqlite")
+def test_what_waits_for_a_key_says_which_run_has_it(tmp_path: Path) -> None:
+    flow = mail("queue")
+
+    async def look() -> None:
+        async with AsyncHost(f"sqlite:///{tmp_path}/runs.db") as host:
+            for number in range(3):
+                await host.start(flow, ANN, run_id=f"r{number}")
+            work = asyncio.ensure_future(host.work([flow]))
+            while (await host.info("r0")).status != "halted" or not await host.fleet.limits():
+                await asyncio.sleep(0.01)
+            [one] = await host.fleet.limits()
+            assert (one.limit, one.flow, one.key, one.running, one.most) == ("customer", "mail", "ann", 1, 1)
+            assert (one.waiting, one.why) == (2, "run r0 has not ended")
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(look())
+
+
 def test_a_fork_waits_and_is_known_to_later_starts(host: Host) -> None:
     flow = mail()
     host.start(flow, ANN, run_id="first")
