@@ -245,6 +245,8 @@ def _is_as_of(outcome: Outcome, waits: Iterable[WaitRow]) -> bool:
 
 def _names(row: WaitRow) -> tuple[str, ...]:
     """Return what a wait may be called: its path, as it is listed, and without visits and items."""
+    if row.path[0] == "@":  # the wait is of the run, and not of a node
+        return (row.path,)
     return row.path, str(Address.of(row.path, row.visit)), unvisited(row.path), plain_of(row.path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.integration.server.serving import Serving, ask_text, code_of, plain, served
 
-BEGINS, ENDS = "2199-01-01T00:00:00Z", "2199-01-01T01:00:00Z"
+BEGINS, ENDS = "2199-01-01T00:00:00+00:00", "2199-01-01T01:00:00+00:00"
 
 
 @served(works=False)
