@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import smtplib
 import ssl
@@ -15,7 +16,7 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, to_thread
+from everstep.runtime.system import SystemClock, apart, spawn
 from everstep.runtime.waits.notices.words import lines, plain, subject
 
 _LONGEST: Final = 3600.0
@@ -80,7 +81,7 @@ class Mail:
 
     async def __call__(self, notice: Notice) -> None:
         """Send a notice, or raise `NotifyFailed`."""
-        await to_thread(self._send, self.mail(notice))
+        await asyncio.wrap_future(apart(spawn, self._send, self.mail(notice)))
 
     def mail(self, notice: Notice) -> EmailMessage:
         """Return the mail of a notice."""
