@@ -187,7 +187,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "runtime.operations": "waits",
     "runtime.operations.asking": "outage retention travel",
     "runtime.operations.bulk": "retention travel",
-    "runtime.operations.schedules": "drive.children operations.bulk",
+    "runtime.operations.schedules": "drive.children operations.bulk retention",
     "runtime.retention": "drive operations outage",
     "runtime.tracing": "live",
     "runtime.travel": "drive drive.units guards operations outage waits",

@@ -485,7 +485,7 @@ class Host:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
         Those that wait on this machine for a store that cannot be reached come last. Of a part such as
-        A17/rag, the waits of steps in it.
+        A17/rag, the waits of steps in it. Deadlines are listed if that is the `kind`.
         """
         return self._lanes.call(
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)

@@ -223,6 +223,19 @@ class RestingRuns:
                 await self.release(lease)
                 raise
 
+    async def give_deadline(self, row: RunRow, act: Act | None, ends: Ends) -> None:
+        """Give a run that is not driven another deadline."""
+        taken = await self.take_up(row, Durability(), waits=False)
+        try:
+            row = taken.row or await self.reader.row(row.run_id)
+            if not row.status.is_final:
+                journal, folded = await self.journal_at_rest(row, taken.lease)
+                journal.act = act
+                await give_deadline(journal, self._services, folded.state, ends)
+                await journal.flush(Trigger.STEP, status=row.status, changes_status=True)
+        finally:
+            await self.release(taken.lease)
+
     async def reopen(self, row: RunRow, act: Act | None, ends: Ends | None = None) -> bool:
         """Let a run that failed go on, without its code, and leave it to workers to drive.
 

@@ -444,7 +444,9 @@ class Runs:
         flow = preflight(flow, self._services)
         row = await self._row_for(run_id, flow, start)
         if start is None and row.status not in _REOPENABLE:
-            return row  # it is theirs already, or has nothing to go on with
+            if ends is None or row.status.is_final:
+                return row  # it is theirs already, or has nothing to go on with
+            return await self._reopen_at_rest(run_id, None, act, ends)
         claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
@@ -465,6 +467,8 @@ class Runs:
                 "to begin at a node takes the code of the flow.", fix="Give the flow, or leave the node out."
             )
         row = check_still_here(await self.reader.named(run_id))
+        if ends is not None and not row.status.is_final:
+            await self.resting.give_deadline(row, act, ends)
         if row.status in _REOPENABLE and not await self.resting.reopen(row, act, ends):
             raise LeaseConflict(f"run {row.run_id!r} has gone on meanwhile.", fix="Look at it again.")
         return await self.reader.row(row.run_id)

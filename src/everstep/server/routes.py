@@ -59,7 +59,6 @@ from everstep.server.api import (
     pauses,
     runs,
     schedules,
-    storage,
     waits,
 )
 from everstep.server.checks import (
@@ -192,7 +191,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         reach=Reach.STORE,
         summary="Say how the store is and what it keeps: findings, room, runs by status, rules of retention. "
         "It is looked over once in 30 seconds at most.",
-        handler=storage.show,
+        handler=monitoring.store,
         answers={200: _json("The store.", StoreInfo)},
     ),
     Endpoint(

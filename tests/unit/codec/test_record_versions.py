@@ -210,6 +210,8 @@ STATES = struct(
     key_run=TEXT,
     ledger=st.builds(Ledger, named(AMOUNTS)),
     undo=st.none() | UNDO_STATES,
+    delay=st.none() | WAITS,
+    deadline=st.none() | WAITS,
 )
 RECORDS = struct(
     CheckpointRecord,

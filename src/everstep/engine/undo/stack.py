@@ -11,6 +11,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import FlowError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Plan
+from everstep.model.commits import StopRequest
 from everstep.model.enums import Effects, Status
 from everstep.model.records import UNDOING, ErrorInfo, NodeState, StepRecord, Undoable, UndoState
 
@@ -162,6 +163,14 @@ class Undoing:
     def entry(self) -> Undoable | None:
         """What the hidden node undoes; none while a person is asked whether it may."""
         return None if self.asks or not self.stack else self.stack[-1]
+
+
+def is_undone(undo: Undoing | None, when: str, stop: StopRequest, scopes: Iterator[Scope]) -> bool:
+    """True if a run that was asked to stop is undone before it ends; `when` is what its flow says."""
+    if undo is None or undo.has_begun:
+        return undo is not None
+    is_wanted = stop is StopRequest.UNDO or when in ("both", "cancel", "ask")
+    return is_wanted and bool(undo.stack or unsettled(scopes))
 
 
 def unsettled(scopes: Iterator[Scope]) -> list[tuple[Scope, int]]:

@@ -42,14 +42,13 @@ if TYPE_CHECKING:
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
     from everstep.graph.limits import AnyLimit
-    from everstep.graph.schedules import Schedule, schedules_of
+    from everstep.graph.schedules import Schedule
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
     breakers_of = on_demand("everstep.model.breakers:breakers_of")
     joined = on_demand("everstep.graph.check.started_flows:joined")
     read = on_demand("everstep.graph.ir.read:read")
-    schedules_of = on_demand("everstep.graph.schedules:schedules_of")
     Writer = on_demand("everstep.graph.ir.write:Writer")
 
 
@@ -133,6 +132,7 @@ class Flow:
         starts: Iterable[Flow] = (),
         schedules: Iterable[Schedule] = (),
     ) -> None:
+        self.name = name
         _check_shape(name, nodes)
         said = FlowOptions.of(
             name,
@@ -164,12 +164,13 @@ class Flow:
             deadline=deadline,
             plain_attributes=plain_attributes,
             starts=starts,
+            schedules=schedules,
         )
-        self._take(name, said, schedules)
         self._wire(flatten(nodes), said)
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
         """Make a plan of the nodes, and find out what is wrong with it, which is raised but for drafts."""
+        self._take(said)
         self.edges = layout.edges
         """Control edges, as names of nodes."""
         has_results = bool(layout.edges or self.tasks or said.channel)
@@ -189,11 +190,8 @@ class Flow:
         if self._raises and self.problems.errors:
             self._refuse()
 
-    def _take(self, name: str, said: FlowOptions, schedules: Iterable[Schedule]) -> None:
+    def _take(self, said: FlowOptions) -> None:
         """Keep what was said, under the names of the options."""
-        self.name = name
-        if schedules:
-            self.schedules = schedules_of(name, schedules)
         self._complete_inputs: set[frozenset[str]] = set()
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -221,7 +219,7 @@ class Flow:
         """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
         self.deadline = said.deadline
         """How long after they begin its runs are ended, if they have not ended by themselves."""
-        self.starts = said.starts
+        self.starts, self.schedules = said.starts, said.schedules
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.notify = said.notify

@@ -65,6 +65,8 @@ else:
 
 
 T = TypeVar("T")
+_UNDONE = "undone"
+"""`Occasion.UNDONE`; most processes do not load what has all occasions."""
 _RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED
 KEYFRAME_BYTES = 8 * 1024
 """A resume reads at least so much behind a keyframe: some fifty small steps."""
@@ -431,6 +433,8 @@ class Journal:
         ended, about = Status(undo.ends), {"undo": undo.came_to}
         if ended is Status.CANCELLED:
             await self.stop_for_good()
+        if not undo.is_declined and all(row.occasion != _UNDONE for row in self.tells):
+            self.tell(_UNDONE)
         await self.flush(
             Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
         )

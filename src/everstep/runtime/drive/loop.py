@@ -625,7 +625,7 @@ class Drive:
                 return []
 
     def _pick_undo(self, undo: Undoer) -> list[Place]:
-        """Choose what to start of a run that undoes; an atomic flow that has begun comes to its end first."""
+        """Choose what to start of a run that undoes; an atomic flow to be undone comes to its end first."""
         if self._has_inner:
             self._inner.go_on_inside()
         inside = self._inside_atomic(is_to_end) if self._has_inner else []

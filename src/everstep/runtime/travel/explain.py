@@ -14,7 +14,7 @@ from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.engine.undo.stack import Undoing
+from everstep.engine.undo.stack import Undoing, is_undone
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
@@ -31,7 +31,6 @@ from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
-from everstep.runtime.drive.undo.rules import may_undo
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.operations.pausing import check_going_on
 from everstep.runtime.operations.untaken import Untaken, untaken
@@ -254,7 +253,7 @@ def _with_undo(
     explained: Explanation, undo: Undoing, flow: Flow, stop: StopRequest | None, state: RunState
 ) -> Explanation:
     """Return it with what would be undone, or is yet to be."""
-    is_left = not undo.is_over and (stop is None or may_undo(flow, state, stop))
+    is_left = not undo.is_over and (stop is None or is_undone(undo, flow.undo, stop, state.scopes()))
     undoes = tuple(entry.address for entry in reversed(undo.stack)) if is_left else ()
     return msgspec.structs.replace(explained, undoes=undoes, is_undoing=undo.has_begun)
 

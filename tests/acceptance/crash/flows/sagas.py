@@ -204,7 +204,7 @@ def calls_parts(body: Bodies) -> Parts:
     @node(output="bill")
     def bill(trip: str, ctx: Context):
         with body("bill", ctx):
-            raise ValueError(f"nobody pays for {trip}")
+            raise ValueError(f"no one pays for {trip}")
 
     return [travelling(body), bill]
 

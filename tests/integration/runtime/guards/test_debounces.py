@@ -70,7 +70,7 @@ def test_a_flow_as_json_keeps_its_debounce() -> None:
     flow = mail(most="1m")
     read = Flow.from_ir(flow.to_ir(), flow.functions())
     assert read.to_ir() == flow.to_ir()
-    assert debounce_of(read.limits) == Debounce("customer", "5s", most="60s")
+    assert debounce_of(read.limits) == Debounce("customer", "5s", most="1m")
 
 
 def test_starts_in_quick_succession_are_one_run_with_the_newest_inputs(place: Place) -> None:

@@ -5,7 +5,7 @@ needed for it.
 from __future__ import annotations
 
 from everstep.engine.state import RunState
-from everstep.engine.undo.stack import unsettled
+from everstep.engine.undo.stack import is_undone
 from everstep.errors import BadRequest, RunUndone
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import StopRequest
@@ -15,11 +15,7 @@ from everstep.ports.store import RunRow
 
 def may_undo(flow: Flow, state: RunState, stop: StopRequest) -> bool:
     """True if a run that was asked to stop is undone before it ends."""
-    undo = state.undo
-    if undo is None or undo.has_begun:
-        return undo is not None
-    is_wanted = stop is StopRequest.UNDO or flow.undo in ("both", "cancel", "ask")
-    return is_wanted and bool(undo.stack or unsettled(state.scopes()))
+    return is_undone(state.undo, flow.undo, stop, state.scopes())
 
 
 def check_may_undo(row: RunRow, state: RunState) -> None:
