@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.timed.times import Times, give_deadline
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
-    from everstep.runtime.guards.singletons import Key, Soon, begun
+    from everstep.runtime.guards.singletons import Key, Soon, begun, is_yet_to_begin
     from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
@@ -91,6 +91,7 @@ else:
     key_value = on_demand("everstep.graph.limits:key_value")
     singleton_of = on_demand("everstep.graph.limits:singleton_of")
     Soon = on_demand("everstep.runtime.guards.singletons:Soon")
+    is_yet_to_begin = on_demand("everstep.runtime.guards.singletons:is_yet_to_begin")
     begun = on_demand("everstep.runtime.guards.singletons:begun")
     Key = on_demand("everstep.runtime.guards.singletons:Key")
     note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
@@ -288,22 +289,28 @@ class Runs:
         key = key_value(rule, given.check(flow), encrypts=self._services.codecs.encrypts)
         name = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         accept = partial(self.start, flow, compares_inputs=compares_inputs, is_in_turn=True)
-        if key is None or (run_id is not None and await self._services.store.run(name) is not None):
+        if key is None:
             return begun(await accept(given, name))
-        if given.times is not None and given.times.begins is not None:
+        is_there = run_id is not None and await self._services.store.run(name) is not None
+        if not is_there and given.times is not None and given.times.begins is not None:
             raise BadRequest(
                 f"flow {flow.name!r} has a debounce, which says when its runs begin.",
                 fix="Leave `at` and `after` out.",
             )
-        own = Soon(self._services, flow.name, key, name)
+        # Of one that is there the process may have died before it could replace those before it.
+        row = await accept(given, name) if is_there else None
+        if row is not None and not is_yet_to_begin(row):
+            return begun(row)
+        own = Soon(self._services, flow.name, f"{rule.name}={key}", name)
         before, begins = await own.wait_for_more(rule)
-        ends = None if given.times is None else given.times.ends
-        try:
-            row = await accept(given.timed(Times(begins, ends)), name)
-        except EverstepError as error:
-            if not isinstance(error, StoreError):  # it may be there all the same
-                await own.leave()
-            raise
+        if row is None:
+            ends = None if given.times is None else given.times.ends
+            try:
+                row = await accept(given.timed(Times(begins, ends)), name)
+            except EverstepError as error:
+                if not isinstance(error, StoreError):  # it may be there all the same
+                    await own.leave()
+                raise
         # Only now: of what was accepted nothing is lost, whatever happens meanwhile.
         replaced = [other.run_id for other in before if await self.cancel_at(other, given.act)]
         return begun(row, replaced=replaced)

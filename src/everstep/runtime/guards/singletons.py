@@ -197,9 +197,14 @@ class Soon(Key):
 
     async def _standing(self, slot: Slot, now: int) -> Standing:
         row = await self._services.store.run(slot.run_id)
-        if row is not None and not (row.status is Status.HALTED and row.checkpoints == 1):
+        if row is not None and not is_yet_to_begin(row):
             return Standing.OVER
         return await super()._standing(slot, now)
+
+
+def is_yet_to_begin(row: RunRow) -> bool:
+    """True of a run that was accepted to begin later, and has not."""
+    return row.status is Status.HALTED and row.checkpoints == 1
 
 
 def _is_held(row: RunRow, now: int) -> bool:
