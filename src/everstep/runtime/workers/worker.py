@@ -46,7 +46,7 @@ from everstep.runtime.workers.suspects import Suspects
 
 if TYPE_CHECKING:
     from everstep.graph.check.started_flows import all_started
-    from everstep.graph.limits import rule_of
+    from everstep.graph.limits import rules_of
     from everstep.model.leases import KeyLimit
     from everstep.runtime.drive.children.results import sweep as sweep_children
     from everstep.runtime.operations.asking.flow import ask_flow
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
-    rule_of = on_demand("everstep.graph.limits:rule_of")
+    rules_of = on_demand("everstep.graph.limits:rules_of")
     Beside = on_demand("everstep.runtime.waits.notices.send:Beside")
     send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
     set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
@@ -777,7 +777,7 @@ def _quotas(flows: Iterable[Flow]) -> dict[str, Quota]:
         flow.name: Quota(
             running=flow.max_running,
             per_group=flow.max_per_group,
-            limits=tuple(rule_of(limit) for limit in flow.limits),
+            limits=tuple(rules_of(flow.limits)) if flow.limits else (),
         )
         for flow in flows
         if flow.max_running is not None or flow.max_per_group is not None or flow.limits

@@ -328,6 +328,8 @@ class Accepted(NamedTuple):
             if info.status is Status.HALTED:
                 goes_on = "; it begins when its time comes"
             click.echo(f"run {info.run_id} is accepted{goes_on}", err=True)
+        if isinstance(info, StartedRun) and info.replaced and not quiet:
+            click.echo(f"it replaces {', '.join(info.replaced)}", err=True)
         if self.pause is not None and not quiet:
             click.echo(held_back(info.run_id, self.pause, store), err=True)
         return 0
