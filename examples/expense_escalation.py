@@ -1,4 +1,4 @@
-"""Escalation: an expense that nobody approves is asked about again, then goes to others, and at last expires.
+"""Escalation: an expense that no one approves is asked about again, then goes to others, and at last expires.
 
     python examples/expense_escalation.py sqlite:///runs.db
     everstep answer E1 --approve --store sqlite:///runs.db
