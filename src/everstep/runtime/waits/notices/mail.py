@@ -91,7 +91,7 @@ class Mail:
         mail["Date"] = format_datetime((self._clock or SystemClock()).now())
         mail["Message-ID"] = f"<{hashlib.sha256(notice.key.encode()).hexdigest()[:32]}@everstep>"
         mail["Auto-Submitted"] = "auto-generated"
-        told = [f"{name}: {text}" for name, text in lines(notice)]
+        told = [f"{name}: {_inset(text)}" for name, text in lines(notice)]
         if notice.link is not None:
             told += ["", "Answer here:", notice.link]
         elif notice.wait_id:
@@ -136,6 +136,11 @@ def _why(error: Exception) -> str:
     """Return what went wrong without what the server was told."""
     code: Any = getattr(error, "smtp_code", None)
     return f"{type(error).__name__} {code}" if code is not None else type(error).__name__
+
+
+def _inset(text: str) -> str:
+    """Return a text whose further lines cannot be taken for lines of ours."""
+    return "\n    ".join(plain(line) for line in text.splitlines())
 
 
 def _checked(text: object, what: str) -> str:
