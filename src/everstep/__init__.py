@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
-    from everstep.graph.limits import Limit, Singleton
+    from everstep.graph.limits import Debounce, Limit, Singleton
     from everstep.graph.schedules import Schedule
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
@@ -51,6 +51,7 @@ __all__ = [
     "Budget",
     "Chunk",
     "Context",
+    "Debounce",
     "Done",
     "Durability",
     "END",
@@ -87,6 +88,7 @@ __all__ = [
 _HOMES = {
     "AsyncHost": "everstep.client.host",
     "Breaker": "everstep.model.breakers",
+    "Debounce": "everstep.graph.limits",
     "Done": "everstep.graph.author.unknown_effects",
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",

@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from everstep.errors import BadRequest
-from everstep.model.durations import is_span, span_of, spell
+from everstep.model.durations import Span, is_span, span_of, spell
 from everstep.model.leases import ALONE, KeyLimit, group_of
 
 MOST_LIMITS: Final = 4
@@ -144,12 +144,65 @@ class Singleton:
         )
 
 
-AnyLimit = Limit | Singleton
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """Starts of a key in quick succession are one run: `Debounce("customer", "5s")`, a limit of a flow.
+
+    A run begins once so long passed without another start of its key, and has the inputs of the last one. The
+    key is the value of the input with this name, or of that which `by` names.
+    """
+
+    name: str
+    span: Span
+    """So long a start waits for another one."""
+    most: Span | None = None
+    """So long after the first of them the run begins all the same. None for ten times the span."""
+    by: str | None = None
+    """An input, or something inside it: `"order.customer"`. None for the one with this name."""
+    plain: bool = False
+    """True if the key may be readable in the store though what runs keep is encrypted."""
+
+    def __post_init__(self) -> None:
+        Limit(self.name, running=1, by=self.by, plain=self.plain)  # what holds for those holds here
+        span, most = self.spans()
+        if not timedelta(0) < span <= most:
+            raise BadRequest(
+                f"debounce {self.name!r}: the span is {self.span!r:.60}, and most is {self.most!r:.60}.",
+                fix='Give a span like "5s", and no shorter one as the most.',
+            )
+
+    def spans(self) -> tuple[timedelta, timedelta]:
+        """Return how long a start waits for another one, and all of them for the last."""
+        span = span_of(self.span, f"debounce {self.name!r}: span")
+        return span, span * 10 if self.most is None else span_of(self.most, f"debounce {self.name!r}: most")
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the Flow IR says it."""
+        span, most = self.spans()
+        told: dict[str, Any] = {"name": self.name, "debounce": spell(span), "most": spell(most)}
+        told |= {"by": self.by} if self.by is not None else {}
+        return told | ({"plain": True} if self.plain else {})
+
+
+AnyLimit = Limit | Singleton | Debounce
 """What a flow may have among its limits."""
+
+
+def debounce_of(limits: Iterable[AnyLimit]) -> Debounce | None:
+    """Return what makes one run of starts in quick succession, if anything does."""
+    return next((limit for limit in limits if isinstance(limit, Debounce)), None)
+
+
+def rules_of(limits: Iterable[AnyLimit]) -> list[KeyLimit]:
+    """Return what stores are told of the limits of a flow; of a debounce they need know nothing."""
+    return [rule_of(limit) for limit in limits if not isinstance(limit, Debounce)]
 
 
 def limit_of_wire(ir: Mapping[str, Any]) -> AnyLimit:
     """Read what `to_wire` of a limit of a flow wrote."""
+    if "debounce" in ir:
+        said = {name: ir[name] for name in ("name", "most", "by", "plain") if name in ir}
+        return Debounce(span=ir["debounce"], **said)
     if "on_conflict" not in ir:
         return Limit.of_wire(ir)
     return Singleton(**{name: ir[name] for name in Singleton.__dataclass_fields__ if name in ir})
@@ -160,7 +213,7 @@ def singleton_of(limits: Iterable[AnyLimit]) -> Singleton | None:
     return next((limit for limit in limits if isinstance(limit, Singleton)), None)
 
 
-def rule_of(limit: AnyLimit) -> KeyLimit:
+def rule_of(limit: Limit | Singleton) -> KeyLimit:
     """Return what stores are told of a limit."""
     if isinstance(limit, Singleton):
         return KeyLimit(name=limit.key, alone=True)
@@ -170,11 +223,11 @@ def rule_of(limit: AnyLimit) -> KeyLimit:
 
 def limits_of(flow: str, given: Any) -> tuple[AnyLimit, ...]:
     """Read the limits of a flow."""
-    if isinstance(given, (str, Limit, Singleton)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, Limit, Singleton, Debounce)) or not isinstance(given, Iterable):
         raise BadRequest(f"flow {flow!r}: limits is {given!r:.60}.", fix="Give a list of limits.")
     found = tuple(given)
     for limit in found:
-        if isinstance(limit, Singleton):
+        if isinstance(limit, (Singleton, Debounce)):
             continue
         if not isinstance(limit, Limit):
             raise BadRequest(f"flow {flow!r} has {limit!r:.60} among its limits.", fix=_EXAMPLE)
@@ -192,6 +245,14 @@ def limits_of(flow: str, given: Any) -> tuple[AnyLimit, ...]:
         raise BadRequest(
             f"flow {flow!r} has two singletons.",
             fix="Of each run one key is had alone: make one key of both.",
+        )
+    if sum(isinstance(limit, Debounce) for limit in found) > 1:
+        raise BadRequest(f"flow {flow!r} has two debounces.", fix="Make one key of both.")
+    single = singleton_of(found)
+    if single is not None and single.on_conflict != "queue" and debounce_of(found) is not None:
+        raise BadRequest(
+            f"flow {flow!r} has a debounce and a singleton that does not queue.",
+            fix='A start that waits for the next one is unfinished: use on_conflict="queue".',
         )
     names = [limit.name for limit in found if isinstance(limit, Limit)]
     for name in names:
@@ -226,16 +287,21 @@ def limited_group(
     """Return the group of a run with these inputs: its keys. None if it has none and nothing limits it."""
     keys = []
     for limit in limits:
-        value = key_of(limit.by or limit.name, inputs, f"limit {limit.name!r}")
-        if value is None:
-            continue
-        if encrypts and not limit.plain:
-            raise BadRequest(
-                f"the key of limit {limit.name!r} is an input, and what runs keep is encrypted here.",
-                fix="Say that it may be readable in the store: Limit(..., plain=True).",
-            )
-        keys.append((limit.key if isinstance(limit, Singleton) else limit.name, value))
+        value = None if isinstance(limit, Debounce) else key_value(limit, inputs, encrypts=encrypts)
+        if value is not None:
+            keys.append((limit.key if isinstance(limit, Singleton) else limit.name, value))
     return group_of(keys) or None
+
+
+def key_value(limit: AnyLimit, inputs: Mapping[str, Any], *, encrypts: bool = False) -> str | None:
+    """Return the key of a limit that a run with these inputs has, if it has one."""
+    value = key_of(limit.by or limit.name, inputs, f"limit {limit.name!r}")
+    if value is not None and encrypts and not limit.plain:
+        raise BadRequest(
+            f"the key of limit {limit.name!r} is an input, and what runs keep is encrypted here.",
+            fix="Say that it may be readable in the store: Limit(..., plain=True).",
+        )
+    return value
 
 
 def key_of(path: str, inputs: Mapping[str, Any], what: str) -> str | None:

@@ -88,6 +88,8 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     run_id: str
     at: int
     """When, in microseconds since 1970."""
+    since: int = 0
+    """When the first start was that this one stands for; 0 if that is this one."""
 
 
 def slots_of(body: bytes | None) -> list[Slot]:

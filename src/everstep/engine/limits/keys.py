@@ -14,7 +14,7 @@ MOST_REMEMBERED = 20_000
 """Keys of which a client remembers until when they are full."""
 _FOR_GOOD = 1 << 62
 """Until when a run has a key that one has at a time: until it has ended, which its row says."""
-_LOOKED_AT = 16
+_LOOKED_AT = 4
 """So many keys that one run has at a time are looked at whenever the states of a flow are kept as one."""
 
 
@@ -51,8 +51,8 @@ class KeyRoom:
         for (flow_id, group), count in live.items():
             for key in keys_in(group).values() if flow_id in self._limits else ():
                 self._live[key_name(flow_id, key)] += count
-        self.holders: dict[str, tuple[str, str]] = {}
-        """Runs that keep others of their flow and group from starting: they may be due themselves."""
+        self.holders: dict[tuple[str, str], list[str]] = {}
+        """Runs that keep others of a flow and group from starting: they may be due themselves."""
         self.changed: dict[str, KeyState] = {}
         """States that are to be kept."""
 
@@ -78,7 +78,7 @@ class KeyRoom:
             if starts and limit.starts is not None and self._until(limit, key) > self._now:
                 return False
             if limit.alone and (starts or run_id is not None) and (others := self._others(key, run_id)):
-                self.holders |= dict.fromkeys(others, (flow_id, group))
+                self.holders[flow_id, group] = [one for one in others if one]
                 return False
         return True
 

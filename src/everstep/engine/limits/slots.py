@@ -44,6 +44,11 @@ def slot_name(flow_id: str, key: str) -> str:
     return f"one {flow_id} {key}"
 
 
+def debounced_name(flow_id: str, key: str) -> str:
+    """Return under which name it is kept which runs have yet to begin, as another start may come."""
+    return f"soon {flow_id} {key}"
+
+
 def key_alone(group: str | None) -> str | None:
     """Return the key that a run of this group has alone, as `@NAME=VALUE`; none if it has none."""
     return next((key for name, key in keys_in(group or "").items() if name.startswith(ALONE)), None)
@@ -75,6 +80,13 @@ def push(body: bytes | None, run_id: str, now: int) -> bytes:
     """Write a run down behind all others, whatever has the key. Of very many the oldest are left out."""
     others = [one for one in slots_of(body) if one.run_id != run_id]
     return slots_body([*others, Slot(run_id, now)][-MOST:])
+
+
+def stand_for(body: bytes | None, run_id: str, since: int) -> bytes:
+    """Note since when there were starts that a run stands for."""
+    return slots_body(
+        [Slot(one.run_id, one.at, since) if one.run_id == run_id else one for one in slots_of(body)]
+    )
 
 
 def leave(body: bytes | None, run_id: str) -> bytes | None:

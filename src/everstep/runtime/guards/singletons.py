@@ -11,19 +11,22 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, cast
 
-from everstep.engine.limits.rates import micros_at
+from everstep.engine.limits.rates import micros_at, micros_of, moment_at
 from everstep.engine.limits.slots import (
     Entered,
     Standing,
+    debounced_name,
     enter,
     leave,
     slot_name,
+    stand_for,
     standing,
 )
 from everstep.errors import EverstepError, KeyTaken, RunNotFound
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
-from everstep.graph.limits import Singleton
+from everstep.graph.limits import Debounce, Singleton
+from everstep.model.enums import Status
 from everstep.model.leases import ALONE, Slot, slots_of
 from everstep.ports.limits import LimitingStore
 from everstep.ports.retention import RetainingStore
@@ -165,6 +168,43 @@ class Key:
             store = cast(RetainingStore, services.store)
             await store.erase(run_id, head=journal.head.sequence, reason=_WHY)
         return True
+
+
+class Soon(Key):
+    """A key of which starts in quick succession are one run, for one start. What has begun does not count."""
+
+    def __init__(self, services: Services, flow_id: str, key: str, run_id: str) -> None:
+        super().__init__(services, flow_id, key, run_id)
+        self._name = debounced_name(flow_id, key)
+
+    async def wait_for_more(self, rule: Debounce) -> tuple[list[RunRow], datetime]:
+        """Write the run down; returns the runs that have yet to begin, and when it begins itself."""
+        span, most = map(micros_of, rule.spans())
+        pending: dict[str, RunRow] = {}
+        for other in await self._enter(needs_free=False, waits=True):
+            if (row := await self._services.store.run(other)) is not None:
+                pending[other] = row
+
+        def stand(body: bytes | None, now: datetime) -> tuple[bytes | None, int]:
+            first = [one.since or one.at for one in slots_of(body) if one.run_id in pending]
+            at = micros_at(now)
+            if not first:
+                return body, at + span
+            return stand_for(body, self._run_id, min(first)), min(at + span, min(first) + most)
+
+        begins: int = await self._store.change_limit(self._name, stand)
+        return list(pending.values()), moment_at(begins)
+
+    async def _standing(self, slot: Slot, now: int) -> Standing:
+        row = await self._services.store.run(slot.run_id)
+        if row is not None and not is_yet_to_begin(row):
+            return Standing.OVER
+        return await super()._standing(slot, now)
+
+
+def is_yet_to_begin(row: RunRow) -> bool:
+    """True of a run that was accepted to begin later, and has not."""
+    return row.status is Status.HALTED and row.checkpoints == 1
 
 
 def _is_held(row: RunRow, now: int) -> bool:

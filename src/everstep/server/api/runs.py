@@ -82,7 +82,10 @@ async def start(service: Service, request: Request) -> Response:
         deadline=body.deadline,
         **who_of(request, body),
     )
-    status = 200 if isinstance(info, StartedRun) and info.joined else 202
+    status = 202
+    if isinstance(info, StartedRun) and info.joined:
+        await check_run_seen(service, seen_by(request), info.run_id)  # another may have started it
+        status = 200
     return answer(info, status, {"Location": f"/runs/{info.run_id}"})
 
 

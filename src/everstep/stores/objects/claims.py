@@ -150,14 +150,14 @@ class Claims:
         """Return what limits leave room for; none if there are none."""
         if not any(quota.limits for quota in quotas.values()):
             return None
-        return KeyRoom(
-            quotas,
-            live,
-            ledger.state,
-            micros_at(now),
-            self._full,
-            lambda run_id: self._is_under_way(run_id, ledger, now),
-        )
+        known: dict[str, bool] = {}
+
+        def is_under_way(run_id: str) -> bool:
+            if run_id not in known:  # each look is a call, and this claim is judged by one
+                known[run_id] = self._is_under_way(run_id, ledger, now)
+            return known[run_id]
+
+        return KeyRoom(quotas, live, ledger.state, micros_at(now), self._full, is_under_way)
 
     def _is_under_way(self, run_id: str, ledger: ClaimLedger, now: datetime) -> bool:
         """True if a run has begun, or is about to, and has not ended."""

@@ -87,7 +87,7 @@ class PostgresLimits:
     def holders(self) -> list[str]:
         """Return the runs that keep others from starting, as far as it was asked."""
         assert self._keys is not None
-        return [run_id for run_id in self._keys.holders if run_id]
+        return [run_id for held in self._keys.holders.values() for run_id in held]
 
     def full_groups(self, flow_id: str) -> list[str]:
         """Return groups of which the rate is known to be full."""

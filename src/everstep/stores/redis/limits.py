@@ -243,7 +243,8 @@ class _Look:
 
     async def _add_holders(self) -> None:
         """Add what has a key alone and is due itself: it may lie behind those that wait for it."""
-        asked = [run_id for run_id in self.keys.holders if run_id and run_id not in self._wish.apart_from]
+        held = [run_id for found in self.keys.holders.values() for run_id in found]
+        asked = [run_id for run_id in held if run_id not in self._wish.apart_from]
         found = await self._limits._ask("rows", *asked) if asked else []
         for run_id, fields in zip(asked, map(hash_of, found), strict=True):
             row = run_row(run_id, fields)

@@ -245,7 +245,7 @@ class SqliteDueRuns:
         """Return what has the key of a group alone and is due: it may lie behind those that wait for it."""
         if self.keys is None:
             return []
-        held = [run_id for run_id, lane in self.keys.holders.items() if lane == (flow_id, group)]
+        held = self.keys.holders.get((flow_id, group), ())
         return [one for run_id in held for one in self._rows("due_holder", (*bindings, run_id))]
 
     def _groups(self, way: Way) -> Iterator[str]:

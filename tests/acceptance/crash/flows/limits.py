@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from everstep import Context, Flow, Host, Limit, Singleton, node
+from everstep import Context, Debounce, Flow, Host, Limit, Singleton, node
 from everstep.results import RunResult
-from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
+from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario, clock_of
 
 OTHER = "run-0"
 
 
-def limited_parts(body: Bodies) -> Parts:
+def limited_parts(body: Bodies) -> Facts:
     @node(output="order")
     def take(customer: str, job: int) -> str:
         with body("take"):
@@ -38,8 +38,33 @@ def replace_another(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     return result
 
 
+def debounced_parts(body: Bodies) -> Parts:
+    return {**limited_parts(body), "limits": [Debounce("customer", "1h")]}
+
+
+def start_twice_in_a_while(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Start two runs that are one, and drive it once its time has come."""
+    clock = clock_of(host)
+    if not clock.has_moved_on:
+        host.start(flow, {**inputs, "job": 0}, run_id=OTHER)
+        host.start(flow, inputs, run_id=RUN)
+        clock.move_on()
+    result = host.resume(RUN, flow)
+    ended = host.info(OTHER).status
+    assert ended == "cancelled", ended
+    return result
+
+
 LIMITED = {
+    "debounced": Scenario(
+        debounced_parts,
+        {"customer": "ann", "job": 1},
+        "strong",
+        program=start_twice_in_a_while,
+        runs=(RUN, OTHER),
+        moves_clock=True,
+    ),
     "limited": Scenario(
         limited_parts, {"customer": "ann", "job": 1}, "strong", program=replace_another, runs=(RUN, OTHER)
-    )
+    ),
 }

@@ -175,7 +175,7 @@ shop = Flow(
     limits=[
         Limit("x", running=2),
         Limit("rate", rate="100/1m", by="x", plain=True),
-        Singleton("x", on_conflict="join", plain=True),
+        Singleton("x", on_conflict="queue", plain=True),
     ],
 )
 loop = Flow("loop", [choose, again, done], entry="again", durability="off")
