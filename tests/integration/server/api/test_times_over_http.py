@@ -19,8 +19,8 @@ async def test_a_run_begins_later_and_is_started_now(s: Serving) -> None:
     kind = {"run_id": "A1", "kind": "deadline"}
     [deadline] = (await s.client.get("/waits", params=kind)).json()["waits"]
     assert deadline["due_at"] == ENDS
-    for act, body in (("fire", {}), ("answer", {"answer": 1})):
-        refused = await s.client.post(f"/waits/{deadline['id']}/{act}", json=body)
+    for act, said in (("fire", {}), ("answer", {"answer": 1})):
+        refused = await s.client.post(f"/waits/{deadline['id']}/{act}", json=said)
         assert code_of(refused) == (400, "request.invalid"), refused.text
     assert (await s.client.post(f"/waits/{wait['id']}/fire")).status_code == 200
     result = await s.host.resume("A1", plain)
