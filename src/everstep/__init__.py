@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from everstep.graph.author.unknown_effects import Done
     from everstep.graph.check.report import report
     from everstep.graph.check.validate import validate
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import Debounce, Limit, Singleton
+    from everstep.graph.schedules import Schedule
     from everstep.model.breakers import Breaker
     from everstep.steps import current, step
 else:
@@ -50,6 +51,7 @@ __all__ = [
     "Budget",
     "Chunk",
     "Context",
+    "Debounce",
     "Done",
     "Durability",
     "END",
@@ -62,6 +64,8 @@ __all__ = [
     "Node",
     "Retention",
     "Retry",
+    "Schedule",
+    "Singleton",
     "Status",
     "__version__",
     "at_least",
@@ -84,10 +88,13 @@ __all__ = [
 _HOMES = {
     "AsyncHost": "everstep.client.host",
     "Breaker": "everstep.model.breakers",
+    "Debounce": "everstep.graph.limits",
     "Done": "everstep.graph.author.unknown_effects",
     "Host": "everstep.client.sync",
     "KeyRing": "everstep.codec.keyring",
     "Limit": "everstep.graph.limits",
+    "Singleton": "everstep.graph.limits",
+    "Schedule": "everstep.graph.schedules",
     "current": "everstep.steps",
     "report": "everstep.graph.check.report",
     "step": "everstep.steps",

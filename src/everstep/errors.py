@@ -564,6 +564,14 @@ class NoRoom(EverstepError):
     exit_code = 2
 
 
+class KeyTaken(EverstepError):
+    """Another unfinished run has the key of a start; `details` have the `key`, and its `run_id`."""
+
+    code = "limit.key_taken"
+    http_status = 409
+    exit_code = 2
+
+
 class StateCorrupted(EverstepError):
     code = "DAG-CKPT-008"
 

@@ -21,7 +21,7 @@ from everstep.client.looking.comparison import (
 from everstep.client.looking.cuts import CutChild, ValueCut
 from everstep.client.looking.drawing import FlowDrawing, RunDrawing
 from everstep.client.looking.edges import LoopRounds, RunEdges, TakenEdge
-from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
+from everstep.client.looking.schedules import AppliedSchedule, BackfillInfo, ScheduleInfo
 from everstep.client.looking.shown_values import RawValue, RunValues
 from everstep.client.looking.store_info import FlowRules, StoreInfo
 from everstep.client.looking.timeline import (
@@ -64,6 +64,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    StartedRun,
     TakenInfo,
     Values,
     WaitInfo,
@@ -147,6 +148,7 @@ __all__ = [
     "Act",
     "AfterRestore",
     "AgainNode",
+    "AppliedSchedule",
     "ArtifactRef",
     "AuditInfo",
     "AuditOutcome",
@@ -283,6 +285,7 @@ __all__ = [
     "SignalInfo",
     "Spared",
     "Spread",
+    "StartedRun",
     "Stats",
     "Status",
     "StepLine",

@@ -15,8 +15,10 @@ from tests.simulation.bodies.edited_trial import EditedTrial
 from tests.simulation.bulk.operators import trial as bulk
 from tests.simulation.flows import SUBJECTS
 from tests.simulation.limits.limited import trial as limits
+from tests.simulation.limits.singles import single_trial as singles
 from tests.simulation.planted.trials import TRIALS
 from tests.simulation.randomly.fleet import trial as randomly
+from tests.simulation.schedules.timetables import trial as schedules
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
 from tests.simulation.told.receivers import trial as told
@@ -49,7 +51,9 @@ KINDS: Mapping[str, Kind] = {
     "bulk": _of_fleet(bulk),
     "votes": _of_fleet(votes),
     "limits": _of_fleet(limits),
+    "singles": _of_fleet(singles),
     "told": _of_fleet(told),
+    "schedules": _of_fleet(schedules),
     "random": _of_fleet(randomly),
     "async body": Kind(lambda said: async_trial(said["seed"]), lambda said: DEATHS),
     "edited body": Kind(lambda said: EditedTrial(said["seed"]), lambda said: DEATHS),

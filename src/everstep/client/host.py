@@ -27,6 +27,7 @@ from everstep.client.views import (
     RunState,
     SentSignal,
     SignalInfo,
+    StartedRun,
     WaitInfo,
 )
 from everstep.codec.chain import Codec
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from everstep.client.streaming import streamed, told_both
     from everstep.client.tracing import tracer_of
     from everstep.engine.query.text import query_of
-    from everstep.engine.query.tree import given_of
+    from everstep.engine.query.tree import asks_for_undoing, given_of
     from everstep.graph.labels import labels_of
     from everstep.graph.tells import Telling, tells_of
     from everstep.model.address import Part
@@ -135,6 +136,7 @@ else:
     labels_of = on_demand("everstep.graph.labels:labels_of")
     query_of = on_demand("everstep.engine.query.text:query_of")
     given_of = on_demand("everstep.engine.query.tree:given_of")
+    asks_for_undoing = on_demand("everstep.engine.query.tree:asks_for_undoing")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     Meter = on_demand("everstep.runtime.metrics.meter:Meter")
@@ -464,6 +466,8 @@ class AsyncHost:
             if act is not None or self._services.notes_unnamed
             else doing
         )
+        if row.__class__ is not RunRow:
+            return StartedRun.of(row, is_driven=self._parts.is_driven(row))  # its flow has a singleton
         return self._parts.info(row)
 
     async def resume(
@@ -996,8 +1000,9 @@ class AsyncHost:
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
         have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
         changed if the query asks for `changed`. More arguments are fields of a query: `version`, `id_prefix`,
-        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`, and
-        `since` (from then on), `until` (before) of `started`, `ended` and `changed`: `started_since="-2d"`.
+        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`,
+        `undoing`, and `since` (from then on), `until` (before) of `started`, `ended` and `changed`:
+        `started_since="-2d"`.
 
         A call looks at 5,000 runs at most, so a page may have fewer than `limit`: it goes on with
         `before=page.next` unless that is none.
@@ -1026,6 +1031,7 @@ class AsyncHost:
         else:
             query = query_of(where, tag, attribute, self._services.time.now(), argued)
             rows, following, changed = await find(self._services, self._runs.reader, narrowed, query)
+            labels = labels or asks_for_undoing(query)  # which are kept together
         if not rows and following is None:
             await check_goes_on(self._runs.reader, before)
         infos = (

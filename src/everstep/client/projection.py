@@ -15,7 +15,14 @@ from everstep.client.guards import GuardedInfo, RunGuards
 from everstep.model.acts import Act, Known
 from everstep.model.address import Address, Part, item_of, map_of, maps_around, plain_of
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, ErrorInfo, NodeState, OpenedState, StepRecord
+from everstep.model.records import (
+    UNDOING,
+    CheckpointRecord,
+    ErrorInfo,
+    NodeState,
+    OpenedState,
+    StepRecord,
+)
 from everstep.model.shapes import Count, Instant, OrNull, shown
 from everstep.model.waits import WaitOpened
 from everstep.runtime.events import STEP_KINDS, Event
@@ -164,10 +171,15 @@ class Maps:
 class Fold:
     """Steps inside a map that follow one another, in one line, whichever checkpoints hold them."""
 
-    def __init__(self, record: CheckpointRecord, path: str, depth: int, *, begins_record: bool) -> None:
+    def __init__(
+        self, record: CheckpointRecord, path: str, depth: int, *, begins_record: bool, undoes: bool = False
+    ) -> None:
         self.first = self.last = record
         self.path = path
         """The visit to the map."""
+        self.undoes = undoes
+        """True if these steps undo what was done in it."""
+        self.undone = 0
         self.depth = depth
         self.begins_record = begins_record
         self.steps = 0
@@ -181,6 +193,7 @@ class Fold:
         self.last = record
         self.steps += 1
         self.items.take(step, item_of(step.path) or "")
+        self.undone += self.undoes and step.status is Status.COMPLETED
         if step.started_at is not None:
             self.began = min(self.began or step.started_at, step.started_at)
         if step.ended_at is not None:
@@ -234,11 +247,12 @@ class Log:
         """Yield the lines of the next page."""
         for record in records:
             for k, step in enumerate(record.steps):
-                base = map_of(step.path)
+                base, undoes = map_of(step.path), is_undo(step)
                 if base is not None and not self.full:
-                    if self._fold is None or self._fold.path != base:
+                    if self._fold is None or (self._fold.path, self._fold.undoes) != (base, undoes):
                         yield from self.rest()
-                        self._fold = Fold(record, base, base.count("/") + 1, begins_record=k == 0)
+                        depth = 0 if undoes else base.count("/") + 1
+                        self._fold = Fold(record, base, depth, begins_record=k == 0, undoes=undoes)
                     self._fold.take(record, step)
                     self.maps.take(step)
                     continue
@@ -266,7 +280,14 @@ def lines(
     yield from log.rest()
 
 
+def is_undo(step: StepRecord) -> bool:
+    """True of a step that undoes another."""
+    return step.path.endswith(f"/{UNDOING}")
+
+
 def _line(record: CheckpointRecord, step: StepRecord, above: set[str]) -> LogLine:
+    if is_undo(step):  # of a step that ended long ago, above other lines
+        return LogLine(record, step, 0, name_of(step).removesuffix("@1"))
     base = map_of(step.path)
     if base is not None:
         is_below = base in above

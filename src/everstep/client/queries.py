@@ -63,6 +63,9 @@ class RunsQuery(Struct, frozen=True, kw_only=True):
     waiting_at: Annotated[str | None, Meta(description="Only those that wait at this node.")] = None
     error: Annotated[str | None, Meta(description="Only those that failed with this in the error.")] = None
     error_code: Annotated[str | None, Meta(description="Only those that failed with this code.")] = None
+    undoing: Annotated[
+        str | None, Meta(description="Only those that undo what they did (undoing), or did: complete.")
+    ] = None
     started_since: Annotated[str | None, Meta(description=f"Only those that began {_SINCE}.")] = None
     started_until: Annotated[str | None, Meta(description="Only those that began before this time.")] = None
     ended_since: Annotated[str | None, Meta(description=f"Only those that ended {_SINCE}.")] = None
@@ -95,6 +98,7 @@ class RunConditions(TypedDict, total=False):
     waiting_at: str | None
     error: str | None
     error_code: str | None
+    undoing: str | None
     started_since: str | datetime | None
     started_until: str | datetime | None
     ended_since: str | datetime | None

@@ -739,8 +739,9 @@ class Host:
         `["vip", "team=blue"]`, and `attribute`, such as `"customer=7"` or `{"customer": "7"}`, those that
         have all of them. With `labels`, each run is shown with its tags and attributes, and with when it
         changed if the query asks for `changed`. More arguments are fields of a query: `version`, `id_prefix`,
-        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`, and
-        `since` (from then on), `until` (before) of `started`, `ended` and `changed`: `started_since="-2d"`.
+        `group`, `owner`, `waiting` (a kind), `waiting_at` (a node), `error` (a part of it), `error_code`,
+        `undoing`, and `since` (from then on), `until` (before) of `started`, `ended` and `changed`:
+        `started_since="-2d"`.
 
         A call looks at 5,000 runs at most, so a page may have fewer than `limit`: it goes on with
         `before=page.next` unless that is none.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everstep.client.looking.comparison import Comparison
     from everstep.client.looking.drawing import FlowDrawing, RunDrawing
     from everstep.client.looking.edges import RunEdges
-    from everstep.client.looking.schedules import ScheduleInfo
+    from everstep.client.looking.schedules import AppliedSchedule, ScheduleInfo
     from everstep.client.looking.shown_values import RawValue, RunValues
     from everstep.client.looking.store_info import StoreInfo
     from everstep.client.looking.timeline import Timeline
@@ -718,6 +718,23 @@ class SyncScheduleCalls:
             )
         )
 
+    def apply(
+        self,
+        flows: Flow | Iterable[Flow],
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Sequence[AppliedSchedule]:
+        """Make the schedules of these flows what they declare, and say what was done about each.
+
+        One that is declared no more is paused, and goes on when it is declared again. Those that were made
+        by hand under other ids are left alone. With `dry_run` it is only said what would be done.
+        """
+        return self._lanes.call(
+            lambda host: host.schedules.apply(flows, dry_run=dry_run, by=by, comment=comment)
+        )
+
     def list(
         self, flow: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> Sequence[ScheduleInfo]:
@@ -820,10 +837,10 @@ class SyncScheduleCalls:
             lambda host: host.schedules.stop_backfill(schedule_id, by=by, comment=comment)
         )
 
-    def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+    def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> bool:
         """Remove a schedule for good; its id is free again. Runs that it has started go on.
 
-        One that starts something at this moment is removed when asked again.
+        One that starts something at this moment starts no more: false, and it is removed when asked again.
         """
         return self._lanes.call(lambda host: host.schedules.delete(schedule_id, by=by, comment=comment))
 

@@ -302,8 +302,10 @@ class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, row: NoticeRow) -> NoticeInfo:
         """Describe a row."""
-        shared = {name: getattr(row, name) for name in cls.__struct_fields__ if name != "id"}
-        return cls(id=row.notice_id, **shared)
+        shared = {name: getattr(row, name) for name in cls.__struct_fields__ if name not in ("id", "due_at")}
+        # A store that wrote it by itself may say that it is due since ever.
+        due_at = row.due_at if row.due_at is None or row.at is None else max(row.due_at, row.at)
+        return cls(id=row.notice_id, due_at=due_at, **shared)
 
 
 class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -662,6 +664,15 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class StartedRun(RunInfo, frozen=True, kw_only=True):
+    """What a start gives of a run whose flow has a singleton."""
+
+    joined: bool
+    """True if another run had its key, and this is that one: nothing was started."""
+    replaced: tuple[str, ...]
+    """The runs that had its key, and were cancelled for it. It begins once they have ended."""
 
 
 class RunPage(list[RunInfo]):

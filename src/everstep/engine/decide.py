@@ -230,7 +230,7 @@ def again(
     )
 
 
-def announced(scope: Scope, i: int, key: str) -> StepRecord:
+def announced(scope: Scope, i: int, key: str | None) -> StepRecord:
     """Return the record that announces a visit whose key could not be worked out again."""
     return StepRecord(path=scope.path_of(i), visit=scope.visits[i] + 1, status=Status.RUNNING, key=key)
 
@@ -247,6 +247,11 @@ def opened(scope: Scope, i: int, *, reads: dict[str, int], items: int | None, no
         started_at=now,
         task=None if task is None else task.number,
     )
+
+
+def item_begun(visit: OpenedVisit, item: int) -> StepRecord:
+    """Return the record that announces an item that is an atomic flow."""
+    return StepRecord(path=visit.prefix_of(item)[:-1], status=Status.RUNNING)
 
 
 def item_ended(visit: OpenedVisit, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:

@@ -80,7 +80,10 @@ def _take_under_way(scope: Scope, i: int, step: StepRecord) -> None:
     """Take a step of a visit that goes on: it was announced, failed to be tried again, or waits."""
     if step.status is Status.RUNNING:
         if i in scope.plan.children:
-            _open(scope, i, step)
+            if step.undo is not None:
+                scope.begun.add(i)  # an atomic flow that can be undone: its first effect is about to be made
+            else:
+                _open(scope, i, step)
         elif step.stream is not None:
             scope.streams[i] = step.stream
         elif step.spent is None:

@@ -71,6 +71,7 @@ def _visits(scope: Scope) -> dict[str, OpenedState]:
             tuple(sorted(visit.failed)),
             visit.started_at,
             visit.task,
+            tuple(sorted(visit.begun)) if visit.begun else (),
         )
         for i, visit in scope.opened.items()
         if visit.is_map or not scope.plan.children[i].is_atomic
@@ -200,6 +201,7 @@ def _restore_visit(
     opened.done, opened.failed = set(visit.done), set(visit.failed)
     opened.started_at, opened.task = visit.started_at, visit.task
     opened.given = given.get(visit.task or 0, ())
+    opened.begun = frozenset(visit.begun)
 
 
 def _restore_node(scope: Scope, i: int, node: NodeState) -> None:

@@ -12,6 +12,7 @@ from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt, UnitAt, visit_path
 
 _NOTHING: dict[str, int] = {}
+_NO_ITEMS: frozenset[int] = frozenset()
 
 
 class Scope:
@@ -207,6 +208,7 @@ class OpenedVisit:
 
     __slots__ = (
         "base",
+        "begun",
         "count",
         "done",
         "failed",
@@ -234,6 +236,8 @@ class OpenedVisit:
         self.done: set[int] = set()
         self.failed: set[int] = set()
         """Items whose failure is tolerated."""
+        self.begun = _NO_ITEMS
+        """Items that are atomic flows, can be undone and may have made effects, and have not ended."""
         self.next = 0
         """No item before this one is still to be opened."""
         self.started_at = started_at

@@ -187,8 +187,13 @@ class RunState(Scope):
             self.follow_wait(scope, i, step)
 
     def _take_item(self, scope: Scope, i: int, item: int, step: StepRecord) -> None:
-        """An item of a map has ended, or failed."""
+        """An item of a map has ended, or failed; or one is about to make effects that can be undone."""
         opened, over = scope.opened[i], scope.plan.children[i].over
+        if step.status is Status.RUNNING:
+            opened.begun |= {item}
+            return
+        if opened.begun:
+            opened.begun -= {item}
         if step.status is Status.COMPLETED:
             opened.done.add(item)
         elif step.status is Status.FAILED and over is not None and over.on_error is not OnError.STOP:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -51,6 +51,12 @@ class KeyLimit(msgspec.Struct, frozen=True, kw_only=True):
     starts: int | None = None
     """So many first claims within `span`; of a supplier, so much weight of calls."""
     span: timedelta = timedelta()
+    alone: bool = False
+    """Only one run of a key may have begun and not ended: it holds a place until then, halted or not."""
+
+
+ALONE = "@"
+"""What the name of a key begins with of which one run is unfinished at a time."""
 
 
 class KeyState(msgspec.Struct, array_like=True):
@@ -59,7 +65,8 @@ class KeyState(msgspec.Struct, array_like=True):
     log: list[tuple[int, int]] = []
     """When something began that counts, in microseconds since 1970, and what it counts; the oldest first."""
     holders: dict[str, tuple[int, int]] = {}
-    """Calls that hold a place: until when, and what they count."""
+    """Calls that hold a place: until when, and what they count. Of a key that one run has at a
+    time, that run."""
     closed_until: int = 0
     """Until when nothing may begin, as who limits it asked for."""
     span: int = 0
@@ -73,6 +80,26 @@ class KeyState(msgspec.Struct, array_like=True):
     def body(self) -> bytes | None:
         """Return what a store is to keep; nothing if there is nothing to know."""
         return msgspec.msgpack.encode(self) if self.log or self.holders or self.closed_until else None
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """A run that was written down for a key of which one run is unfinished at a time."""
+
+    run_id: str
+    at: int
+    """When, in microseconds since 1970."""
+    since: int = 0
+    """When the first start was that this one stands for; 0 if that is this one."""
+
+
+def slots_of(body: bytes | None) -> list[Slot]:
+    """Read what is kept of the runs of a key."""
+    return [] if body is None else msgspec.msgpack.decode(body, type=list[Slot])
+
+
+def slots_body(slots: Sequence[Slot]) -> bytes:
+    """Return what a store is to keep of the runs of a key."""
+    return msgspec.msgpack.encode(slots)
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):

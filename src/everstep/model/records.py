@@ -484,6 +484,8 @@ class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: datetime | None = None
     task: int | None = None
     """The queued task that the visit answers."""
+    begun: tuple[int, ...] = ()
+    """Items that are atomic flows, can be undone and may have made effects, and have not ended."""
 
 
 class ScopeState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from everstep.model.acts import AuditRow
-from everstep.model.commits import NoticeRow, NoticeState
+from everstep.model.commits import NoticeRow, NoticeState, Told
 
 
 class NoticeFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +45,9 @@ class NoticeStore(Protocol):
 
     async def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
         """Return the notices that match, the newest first."""
+
+    async def told_of(self, run_id: str) -> Told:
+        """Return who is told of a run on which occasion; nothing if there is no such run."""
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

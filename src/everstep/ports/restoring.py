@@ -10,7 +10,7 @@ import msgspec
 
 from everstep.errors import StoreError
 from everstep.model.acts import AuditRow
-from everstep.model.commits import NO_LABELS, Labels
+from everstep.model.commits import NO_LABELS, Labels, NoticeRow, Told
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import HadEvent, SignalRow, WaitRow
 from everstep.ports.store import RunRow, StoredRecord
@@ -43,6 +43,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     had: tuple[HadEvent, ...] = ()
     """Which events its nodes had: none has one twice, wherever the run goes on."""
     labels: Labels = NO_LABELS
+    told: Told = {}
+    """Who is told of it on which occasion, as its admission said."""
+    notices: tuple[NoticeRow, ...] = ()
+    """Notices of it that were not sent: each gets a number of this store."""
     audit: AuditRow | None = None
     """Who brings it, for the audit log of the store that it comes to."""
 

@@ -14,7 +14,7 @@ from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.durations import Ends
 from everstep.model.enums import Status, Trigger
-from everstep.model.leases import Lease
+from everstep.model.leases import ALONE, Lease
 from everstep.model.records import UNDO, StepRecord
 from everstep.on_demand import on_demand
 from everstep.ports.store import RunRow, TakenUp
@@ -28,14 +28,20 @@ from everstep.runtime.workers.claim import claim, give_back, take_up
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
+    from everstep.engine.limits.slots import rules_alone
     from everstep.graph.author.flow import Flow
     from everstep.runtime.drive.children.results import EndedRun, tell_starter
     from everstep.runtime.drive.timed.times import give_deadline
     from everstep.runtime.drive.undo.rules import check_may_undo
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.outage.outbox import drain
     from everstep.runtime.waits.announce import call_off
+    from everstep.runtime.workers.claim import take_up_within
     from everstep.runtime.workers.room import wait_for_room
 else:
+    rules_alone = on_demand("everstep.engine.limits.slots:rules_alone")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
+    take_up_within = on_demand("everstep.runtime.workers.claim:take_up_within")
     EndedRun = on_demand("everstep.runtime.drive.children.results:EndedRun")
     tell_starter = on_demand("everstep.runtime.drive.children.results:tell_starter")
     call_off = on_demand("everstep.runtime.waits.announce:call_off")
@@ -79,6 +85,20 @@ class RestingRuns:
         return await self._noted(
             await wait_for_room(self._services, self.keeper, row, flow, waits=waits, on_wait=tell)
         )
+
+    async def _take_up_again(self, row: RunRow) -> TakenUp:
+        """Get the right to let a run that has ended go on; if one run has its key at a time, that is free."""
+        if row.group is None or ALONE not in row.group or not (rules := rules_alone(row.group)):
+            return await self.take_up(row, Durability(), waits=True)
+        await self._drained(row.run_id)
+        tell = partial(self._tell_wait, row.run_id)
+        taken = await self._noted(
+            await take_up_within(
+                self._services, self.keeper, row, Durability(), rules, waits=True, on_wait=tell
+            )
+        )
+        await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
+        return taken
 
     async def _drained(self, run_id: str) -> None:
         if self._services.spool.has(run_id):
@@ -148,7 +168,7 @@ class RestingRuns:
 
     async def begin_undo(self, row: RunRow, act: Act | None) -> Status:
         """Let a run that has ended undo what it did, and leave it to who has its code."""
-        taken = await self.take_up(row, Durability(), waits=True)
+        taken = await self._take_up_again(row)
         try:
             row = taken.row or await self.reader.row(row.run_id)
             journal, folded = await self.journal_at_rest(row, taken.lease)
@@ -221,7 +241,7 @@ class RestingRuns:
 
         False if it has gone on since it was looked at. Who has it at that moment is waited for.
         """
-        taken = await self.take_up(row, Durability(), waits=True)
+        taken = await self._take_up_again(row)
         try:
             fresh = taken.row or await self.reader.row(row.run_id)
             if (fresh.checkpoints, fresh.status) != (row.checkpoints, row.status):

@@ -26,7 +26,7 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.graph.labels import value_of
-    from everstep.graph.limits import limited_group
+    from everstep.graph.limits import limited_group, rules_of
     from everstep.runtime.drive.attributes import draft_attributes
     from everstep.runtime.drive.channel import first_values
     from everstep.runtime.drive.external_channel import begin, mark
@@ -41,6 +41,7 @@ else:
     kept_nowhere = on_demand("everstep.runtime.travel.migrate:kept_nowhere")
     value_of = on_demand("everstep.graph.labels:value_of")
     limited_group = on_demand("everstep.graph.limits:limited_group")
+    rules_of = on_demand("everstep.graph.limits:rules_of")
     draft_attributes = on_demand("everstep.runtime.drive.attributes:draft_attributes")
     first_values = on_demand("everstep.runtime.drive.channel:first_values")
     begin = on_demand("everstep.runtime.drive.external_channel:begin")
@@ -70,7 +71,7 @@ class Given(msgspec.Struct, frozen=True):
         """Return the same with the times of the run."""
         return msgspec.structs.replace(self, times=times)
 
-    def check(self, flow: Flow) -> dict[str, Any]:
+    def check(self, flow: Flow, *, encrypts: bool = False) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
         priority, group = self.traits.priority, self.traits.group
         if type(priority) is not int or priority not in PRIORITIES:
@@ -80,12 +81,14 @@ class Given(msgspec.Struct, frozen=True):
             )
         if group is not None:
             check_name("group", group)
-            if flow.limits:
+            if flow.limits and rules_of(flow.limits):
                 raise BadRequest(
                     f"runs of flow {flow.name!r} are grouped by the keys of its limits.",
                     fix="Leave the group out, or make what it goes by a limit.",
                 )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
+        if flow.limits:
+            limited_group(flow.limits, self.inputs or {}, encrypts=encrypts)
         return dict(self.inputs or {})
 
 
@@ -122,7 +125,7 @@ async def draft_run(
         if draft.spill is not None:
             await write_aside(services, space, draft)
     plan, traits = flow.plan, given.traits
-    if flow.limits:
+    if flow.limits and rules_of(flow.limits):
         group = limited_group(flow.limits, given.inputs or {}, encrypts=services.codecs.encrypts)
         traits = msgspec.structs.replace(traits, group=group)
     told: Told | None = None

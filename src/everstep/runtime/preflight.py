@@ -30,6 +30,8 @@ def preflight(flow: Flow, services: Services) -> Flow:
         ready = None
         if flow.limits or flow.plan.has_limits:
             _check_limits(flow, services)
+        if flow.plan.has_undo:
+            check_undoes(services, f"flow {flow.name!r} has nodes that say how they are undone")
         if services.max_mode is Mode.OFF and flow.durability.mode is not Mode.OFF:
             ready = copy(flow)
             ready.durability = Durability("off")
@@ -43,6 +45,15 @@ def _check_limits(flow: Flow, services: Services) -> None:
         raise BadRequest(
             f"flow {flow.name!r} has limits, and this store judges none.",
             fix="Use another store, or drop limits=.",
+        )
+
+
+def check_undoes(services: Services, what: str) -> None:
+    """Refuse what is to be undone on a store whose runs cannot say that they undo."""
+    if services.max_mode is not Mode.OFF and not services.store.capabilities.undoes:
+        raise BadRequest(
+            f"{what}, and this store does not keep that a run undoes what it did.",
+            fix="Use a store that does, as all of everstep's own do, or drop undo=.",
         )
 
 

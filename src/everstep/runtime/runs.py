@@ -17,11 +17,14 @@ from everstep.engine.leases import beside, is_hopeless
 from everstep.engine.state import RunState
 from everstep.errors import (
     BadRequest,
+    EverstepError,
     HostClosed,
     LeaseConflict,
     LeaseLost,
+    NoRoom,
     RunAbandoned,
     RunCancelled,
+    RunErased,
     RunPaused,
     StoreError,
 )
@@ -49,6 +52,8 @@ from everstep.runtime.workers.lease_renewal import LeaseKeeper
 if TYPE_CHECKING:
     from everstep.codec.notes import close_act
     from everstep.engine.commits import first_row
+    from everstep.engine.limits.slots import key_alone
+    from everstep.graph.limits import Debounce, Singleton, debounce_of, key_value, limited_group, singleton_of
     from everstep.model.acts import Act
     from everstep.model.waits import WaitRow
     from everstep.ports.pausing import PausingStore
@@ -57,9 +62,11 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.cancelling import heeding_starter
     from everstep.runtime.drive.children.family import Family
     from everstep.runtime.drive.external_channel import attach
-    from everstep.runtime.drive.timed.times import give_deadline
+    from everstep.runtime.drive.timed.times import Times, give_deadline
     from everstep.runtime.drive.undo.rules import may_undo
     from everstep.runtime.guards.shared_breakers import SharedBreakers
+    from everstep.runtime.guards.singletons import Key, Soon, begun, is_yet_to_begin
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.integrity.run_check import newest_valid
     from everstep.runtime.judges import is_other
     from everstep.runtime.operations.acting import concerning, riding, written
@@ -79,6 +86,16 @@ else:
     migrated = on_demand("everstep.runtime.travel.migrate:migrated")
     close_act = on_demand("everstep.codec.notes:close_act")
     first_row = on_demand("everstep.engine.commits:first_row")
+    key_alone = on_demand("everstep.engine.limits.slots:key_alone")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
+    debounce_of = on_demand("everstep.graph.limits:debounce_of")
+    key_value = on_demand("everstep.graph.limits:key_value")
+    singleton_of = on_demand("everstep.graph.limits:singleton_of")
+    Soon = on_demand("everstep.runtime.guards.singletons:Soon")
+    is_yet_to_begin = on_demand("everstep.runtime.guards.singletons:is_yet_to_begin")
+    begun = on_demand("everstep.runtime.guards.singletons:begun")
+    Key = on_demand("everstep.runtime.guards.singletons:Key")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     RestingRuns = on_demand("everstep.runtime.at_rest:RestingRuns")
     Pauses = on_demand("everstep.runtime.operations.pausing:Pauses")
     run_paused = on_demand("everstep.runtime.operations.pausing:run_paused")
@@ -98,6 +115,7 @@ else:
     resumed_of = on_demand("everstep.runtime.resume:resumed_of")
     start_marks = on_demand("everstep.runtime.resume:start_marks")
     stay = on_demand("everstep.runtime.stay:stay")
+    Times = on_demand("everstep.runtime.drive.timed.times:Times")
     give_deadline = on_demand("everstep.runtime.drive.timed.times:give_deadline")
     may_undo = on_demand("everstep.runtime.drive.undo.rules:may_undo")
     announce = on_demand("everstep.runtime.waits.announce:announce")
@@ -192,15 +210,29 @@ class Runs:
         return await self._stay(outcome, flow) if wait else outcome
 
     async def start(
-        self, flow: Flow, given: Given, run_id: str | None, *, compares_inputs: bool = True
+        self,
+        flow: Flow,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+        is_in_turn: bool = False,
     ) -> RunRow:
-        """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
+        """Accept a run durably, for others to drive. One that was accepted before is left as it is.
+
+        `is_in_turn` of a run whose flow has a singleton if that has judged it.
+        """
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
             raise BadRequest(
                 f"flow {flow.name!r} is kept nowhere (durability off), so no worker could drive its runs.",
                 fix="Use host.run, or another durability.",
             )
+        if flow.limits and not is_in_turn:
+            if (soon := debounce_of(flow.limits)) is not None:
+                return await self._start_soon(flow, soon, given, run_id, compares_inputs=compares_inputs)
+            if (rule := singleton_of(flow.limits)) is not None:
+                return await self._start_alone(flow, rule, given, run_id, compares_inputs=compares_inputs)
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
@@ -216,6 +248,74 @@ class Runs:
             await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         return row
 
+    async def _start_alone(
+        self,
+        flow: Flow,
+        rule: Singleton,
+        given: Given,
+        run_id: str | None,
+        *,
+        compares_inputs: bool = True,
+    ) -> RunRow:
+        """Accept a run of a flow with a singleton, or return the run that has its key. Raises `KeyTaken`."""
+        inputs, encrypts = given.check(flow), self._services.codecs.encrypts
+        key = key_alone(limited_group(flow.limits, inputs, encrypts=encrypts))
+        name = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
+        accept = partial(self.start, flow, given, name, compares_inputs=compares_inputs, is_in_turn=True)
+        is_free = rule.on_conflict == "queue" or key is None
+        if is_free or (run_id is not None and await self._services.store.run(name) is not None):
+            return begun(await accept())
+        assert key is not None
+        own = Key(self._services, flow.name, key, name)
+        found = await own.take(rule, partial(self.cancel, act=given.act))
+        if isinstance(found, RunRow):
+            return begun(found, joined=True)
+        try:
+            row = await accept()
+        except RunErased:
+            if run_id is not None:
+                raise
+            # This took so long that the start was given up: again, under another id.
+            return await self._start_alone(flow, rule, given, None, compares_inputs=compares_inputs)
+        except EverstepError as error:
+            if not isinstance(error, StoreError):  # it may be there all the same
+                await own.leave()
+            raise
+        return begun(row, replaced=found)
+
+    async def _start_soon(
+        self, flow: Flow, rule: Debounce, given: Given, run_id: str | None, *, compares_inputs: bool
+    ) -> RunRow:
+        """Accept a run that begins if no other of its key is started soon, in place of those before it."""
+        key = key_value(rule, given.check(flow), encrypts=self._services.codecs.encrypts)
+        name = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
+        accept = partial(self.start, flow, compares_inputs=compares_inputs, is_in_turn=True)
+        if key is None:
+            return begun(await accept(given, name))
+        is_there = run_id is not None and await self._services.store.run(name) is not None
+        if not is_there and given.times is not None and given.times.begins is not None:
+            raise BadRequest(
+                f"flow {flow.name!r} has a debounce, which says when its runs begin.",
+                fix="Leave `at` and `after` out.",
+            )
+        # Of one that is there the process may have died before it could replace those before it.
+        row = await accept(given, name) if is_there else None
+        if row is not None and not is_yet_to_begin(row):
+            return begun(row)
+        own = Soon(self._services, flow.name, f"{rule.name}={key}", name)
+        before, begins = await own.wait_for_more(rule)
+        if row is None:
+            ends = None if given.times is None else given.times.ends
+            try:
+                row = await accept(given.timed(Times(begins, ends)), name)
+            except EverstepError as error:
+                if not isinstance(error, StoreError):  # it may be there all the same
+                    await own.leave()
+                raise
+        # Only now: of what was accepted nothing is lost, whatever happens meanwhile.
+        replaced = [other.run_id for other in before if await self.cancel_at(other, given.act)]
+        return begun(row, replaced=replaced)
+
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
         row, is_off = None, flow.durability.mode is Mode.OFF
         if run_id is not None and (given.inputs is None or is_off):
@@ -228,8 +328,10 @@ class Runs:
             and not is_off
         ):
             row = await self.start(flow, given, run_id)
-            if row.status is Status.HALTED:
-                return await self._as_it_rests(row)
+            if row.flow_hash != flow.plan.hash:
+                await check_same_flow(self.reader, row, flow)  # it has joined another
+            if row.status is Status.HALTED and (row.__class__ is RunRow or row.checkpoints == 1):
+                return await self._as_it_rests(row)  # it begins later
         elif row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
@@ -353,7 +455,7 @@ class Runs:
             if ends is None or row.status.is_final:
                 return row  # it is theirs already, or has nothing to go on with
             return await self._reopen_at_rest(run_id, None, act, ends)
-        claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
+        claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True, drives=False)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
             ready = await self._taken_up(row, taken, flow, start, act=act, ends=ends)
@@ -493,12 +595,20 @@ class Runs:
         return await self._take_up(*claimed, flow, start, act=act, ends=ends)
 
     async def _claimed(
-        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
+        self,
+        row: RunRow,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        is_patient: bool = True,
+        reopens: bool,
+        drives: bool = True,
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
         await self._check_paused(row)
+        was_left_alone = flow.limits and (row.status.is_final or row.needs_repair is not None)
         asked = self._services.clock.monotonic()
-        if flow.limits and row.group is not None:
+        if drives and flow.limits and row.group is not None:
             taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
         else:
             taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
@@ -515,6 +625,8 @@ class Runs:
             self.keeper.drop(taken.lease)
             await self.resting.release(taken.lease)  # its owner ended it while we waited
             return await self.reader.recorded(row)
+        if was_left_alone:
+            await note_unfinished(self._services, row.flow_id, row.group, row.run_id)
         return row, taken
 
     async def _check_paused(self, row: RunRow) -> None:
@@ -697,8 +809,8 @@ class Runs:
             return paused
         try:
             claimed = await self._claimed(row, flow, is_patient=False, reopens=False)
-        except (LeaseConflict, RunPaused):
-            return paused  # a worker was quicker
+        except (LeaseConflict, NoRoom, RunPaused):
+            return paused  # a worker was quicker, or others have its room
         return (
             claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
         )
@@ -767,7 +879,10 @@ class Runs:
         if (journal.started_by is not None or journal.stopped) and status.is_final and not spooled:
             await self.resting.ended(journal, status)
         if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
-            await send_of(self._services, journal.run_id)
+            telling = self._services.telling
+            await (
+                send_of(self._services, journal.run_id) if telling is None else telling.tell(journal.run_id)
+            )
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
             outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)

@@ -12,7 +12,7 @@ from everstep.client.queries import tags_of_runs
 from everstep.client.views import RunInfo, WaitInfo
 from everstep.errors import BadRequest, FlowChanged, Forbidden, RunNotFound, WaitNotFound
 from everstep.graph.author.flow import Flow
-from everstep.model.commits import BULK_FLOW
+from everstep.model.commits import BULK_FLOW, SCHEDULE_FLOW
 from everstep.server.access.roles import ANYONE, Principal
 from everstep.server.checks import MOST
 from everstep.server.endpoint import Service, caller_of
@@ -49,6 +49,9 @@ async def is_run_hidden(service: Service, caller: Principal, run_id: str) -> boo
     info = await service.host.info(run_id)
     if info.flow == BULK_FLOW and caller.sees_within(await service.host.fleet.bulk_progress(info.run_id)):
         return False
+    if info.flow.startswith(SCHEDULE_FLOW):
+        told = await service.host.schedules.get(info.run_id)
+        return not caller.sees(told.flow, told.tags)
     return not caller.sees(info.flow, info.tags)
 
 

@@ -32,7 +32,7 @@ from everstep.model.enums import Status
 from everstep.model.records import IdempotencyState
 from everstep.model.shapes import LONGEST_QUERY, LONGEST_TEXT, PRIORITIES, SPEEDS, Count, Instant, Value
 from everstep.model.waits import LONGEST_NAME as LONGEST_SIGNAL
-from everstep.results import BulkProgress, Event, Fallback, FlowInfo, LimitInfo, Untaken
+from everstep.results import BulkProgress, Event, Fallback, FlowInfo, LimitInfo, ScheduleInfo, Untaken
 from everstep.runtime.events import EventKind
 from everstep.server.access.roles import Role
 from everstep.server.checks import CHANGE_ID, EVENT_ID, RUN_ID
@@ -171,6 +171,33 @@ class NoticesAgain(Struct, frozen=True, kw_only=True):
     """How many dead letters are to be sent once more."""
 
     again: Count
+
+
+class ScheduleList(Struct, frozen=True, kw_only=True):
+    """A page of schedules."""
+
+    schedules: list[ScheduleInfo]
+    next: str | None
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """The next times of a schedule."""
+
+    times: list[Instant]
+
+
+class AskedRun(Struct, frozen=True, kw_only=True):
+    """A run that a schedule was asked for."""
+
+    run_id: str
+    """What it will be called once a worker has started it."""
+
+
+class DeletedSchedule(Struct, frozen=True, kw_only=True):
+    """Whether a schedule is gone."""
+
+    deleted: bool
+    """False if a worker is at it at this moment: ask again."""
 
 
 class Waits(Struct, frozen=True, kw_only=True):
@@ -497,6 +524,57 @@ class Bulk(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         names = ("at_most", "per_second", "add", "remove", "reason", "at", "inputs", "state", "channel")
         said = {name: getattr(self, name) for name in (*names, "keep_keys")}
         return {name: value for name, value in said.items() if value or value == ""}
+
+
+class ChangeSchedule(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a schedule is to say; what is left out stays as it is, or as it is by default."""
+
+    cron: Annotated[str, Meta(min_length=1)] | None = None
+    every: Annotated[str, Meta(min_length=1)] | None = None
+    """A span: 15m, 2h, 1d."""
+    zone: Annotated[str, Meta(min_length=1)] | None = None
+    inputs: dict[str, Any] | None = None
+    time_input: Annotated[str, Meta(min_length=1)] | None = None
+    """The input that gets the scheduled time."""
+    overlap: Literal["skip", "queue", "replace", "allow"] | None = None
+    catch_up: Annotated[str, Meta(min_length=1)] | None = None
+    """So late a time is still started."""
+    jitter: Annotated[str, Meta(min_length=1)] | None = None
+    priority: Annotated[int, Meta(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] | None = None
+    group: Annotated[str, Meta(extra_json_schema={"pattern": _GROUP})] | None = None
+    tags: list[_Label] | dict[str, str] | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Return it as a host takes it, without who says it."""
+        return {name: getattr(self, name) for name in _OF_SCHEDULE}
+
+
+_OF_SCHEDULE = tuple(
+    name for name in ChangeSchedule.__struct_fields__ if name not in Signed.__struct_fields__
+)
+
+
+class MakeSchedule(ChangeSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule to be made: of a flow, with a cron expression or an interval."""
+
+    flow: Annotated[str, Meta(min_length=1)]
+    id: Annotated[str, Meta(pattern=rf"\A({RUN_ID})\Z", extra_json_schema={"pattern": f"^({RUN_ID})$"})]
+
+
+class RunSchedule(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run that a schedule is asked for."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=LONGEST_SIGNAL)] | None = None
+    """The same one is the same run."""
+
+
+class Fill(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Between which moments times gone by are run."""
+
+    since: Annotated[str, Meta(min_length=1)]
+    until: Annotated[str, Meta(min_length=1)] = "now"
+    at_most: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    at_once: Annotated[int, Meta(ge=1, le=1000)] = 1
 
 
 class Fork(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):

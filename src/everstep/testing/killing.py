@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging, Told
 from everstep.model.leases import Held, KeyLimit, LanePause, Lease, Process, Quota, WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
@@ -448,6 +448,9 @@ class KillingStore:
 
     async def notices(self, wanted: NoticeFilter) -> list[NoticeRow]:
         return await cast("NoticeStore", self._store).notices(wanted)
+
+    async def told_of(self, run_id: str) -> Told:
+        return await cast("NoticeStore", self._store).told_of(run_id)
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

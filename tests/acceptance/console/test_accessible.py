@@ -14,7 +14,14 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"
 VIEWS = (
     *("/ui/", "/ui/runs/A17", "/ui/runs/A21", "/ui/runs/import-june", "/ui/runs/count-1@4/step@2"),
     *("/ui/compare?a=count-1@2&b=count-1@6", "/ui/waits", "/ui/flows", "/ui/flows/orders", "/ui/workers"),
-    *("/ui/guards", "/ui/store", "/ui/audit", "/ui/runs/buy-1/ask", "/ui/runs/import-june/read"),
+    *(
+        "/ui/schedules",
+        "/ui/guards",
+        "/ui/store",
+        "/ui/audit",
+        "/ui/runs/buy-1/ask",
+        "/ui/runs/import-june/read",
+    ),
     *("/ui/runs/transfer-1", "/ui/runs/paper-1?as=table", "/ui/runs/chart-1/draw"),
 )
 LOOKS: dict[str, dict[str, Any]] = {

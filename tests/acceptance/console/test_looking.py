@@ -313,7 +313,7 @@ def test_an_empty_store_says_how_to_begin(browser: Browser, tmp_path: Path) -> N
     served = Console(f"sqlite:///{tmp_path}/empty.db", "--no-auth")
     try:
         with tab_of(browser, served.address) as tab:
-            for view in ("", "waits", "flows", "workers", "guards", "store", "audit", "compare"):
+            for view in ("", "waits", "flows", "workers", "schedules", "guards", "store", "audit", "compare"):
                 page = tab.open(f"/ui/{view}")
                 expect(page.get_by_role("heading", level=1)).to_be_attached()
             tab.open("/ui/")

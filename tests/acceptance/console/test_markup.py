@@ -68,7 +68,15 @@ VIEWS = (
     *("/ui/", "/ui/runs/W1", "/ui/runs/W1/speak", "/ui/runs/W1/chat", "/ui/runs/W2/asked"),
     *("/ui/runs/W2/signed", "/ui/runs/W2/heard", "/ui/runs/W2/told", "/ui/runs/B1/fail", "/ui/runs/F1"),
     *("/ui/runs/W1?as=table", "/ui/compare?a=W1&b=F1", "/ui/waits", "/ui/flows", "/ui/flows/words"),
-    *("/ui/workers", "/ui/guards", "/ui/store", "/ui/audit", f"/ui/?where={EVIL}", f"/ui/flows/{EVIL}"),
+    *(
+        "/ui/workers",
+        "/ui/schedules",
+        "/ui/guards",
+        "/ui/store",
+        "/ui/audit",
+        f"/ui/?where={EVIL}",
+        f"/ui/flows/{EVIL}",
+    ),
     *(f"/ui/runs/{EVIL}", f"/ui/compare?a={EVIL}&b=W1"),
 )
 DIALOGS = (("W1", ("Fork", "Tags", "Unpin")), ("W2", ("Send", "Cancel", "Pause")), ("B1", ("Pin",)))

@@ -15,6 +15,7 @@ Visit = tuple[str, int]
 Attempt = tuple[str, int, int]
 LOOKS = (" claim_due ", " fire ")
 """In the names of the points where someone looks for work, or for answers."""
+UNDONE = "/!undo"
 AT_ONCE = ("signals-for-two-open-waits", "child-runs,")
 """Scenarios in which two nodes end at the same time, or two runs are driven, and may share a put."""
 
@@ -37,6 +38,7 @@ def judge(name: str, cases: list[Case], *, is_partial: bool = False) -> None:
         judge_effects(case, where)
         for before, after in pairwise(case):
             judge_resume(scenario, before, after, where)
+        judge_undone(case, where)
         if scenario.program is run_to_its_end:
             judge_chain_length(case, whole, where)
 
@@ -106,7 +108,7 @@ def judge_effects(case: Case, where: str) -> None:
     assert not others, f"{where}: repeated with other inputs: {others}"
     begun = {place_of(path) for found in made.values() for path, _ in found}
     paths = {path for path, *_ in steps(case[-1]["chains"])}
-    kept = paths | {place_of(path) for path in paths if "/$" in path}
+    kept = paths | {place_of(path) for path in paths if "/$" in path or path.endswith(UNDONE)}
     assert begun <= kept, f"{where}: {begun - kept} was begun, and the run went another way"
 
 
@@ -164,6 +166,20 @@ def judge_resume(scenario: Scenario, before: Life, after: Life, where: str) -> N
         assert not repeated, f"{where}: ran again though a put had followed them: {repeated}"
 
 
+def judge_undone(case: Case, where: str) -> None:
+    """What is undone is undone in reverse order of the chain, one after the other."""
+    begun = [line["node"] for life in case for line in bodies(life) if line["node"].endswith(UNDONE)]
+    undone = [path for k, path in enumerate(begun) if path not in begun[:k]]
+    ended = [(s[0], s[1]) for s in steps(case[-1]["chains"]) if s[2] == "completed"]
+    addresses = [f"{path}@{visit}" if visit > 1 else path for path, visit in ended]
+    expected = [f"{one}{UNDONE}" for one in reversed(addresses) if f"{one}{UNDONE}" in undone]
+    assert undone == expected, f"{where}: undone in another order: {undone}"
+    again = [
+        begun[k] for k in range(1, len(begun)) if begun[k] in begun[: k - 1] and begun[k] != begun[k - 1]
+    ]
+    assert not again, f"{where}: {again} was undone again though more had been undone"
+
+
 def left_inside(chains: list[list[dict[str, Any]]]) -> set[Visit]:
     """Return the visits that were left for a wait inside them: they are entered again."""
     inside = {visit for path, visit_, *_ in steps(chains) if "/$" in path for visit in around(path, visit_)}
@@ -186,7 +202,7 @@ def around(path: str, visit: int) -> Iterator[Visit]:
     An item is recorded as a visit of its own, a flow under its name and the number of the visit.
     """
     yield path, visit
-    while path:
+    while path and not path.endswith(UNDONE):  # which is beside what it undoes
         head, _, last = path.rpartition("/")
         address, _, item = last.partition("#")
         name, _, number = address.partition("@")

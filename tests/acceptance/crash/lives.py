@@ -41,11 +41,13 @@ from tests.acceptance.crash.flows.effects import ACTING
 from tests.acceptance.crash.flows.forks import FORKED
 from tests.acceptance.crash.flows.groups import GROUPED
 from tests.acceptance.crash.flows.guards import SPENDING
+from tests.acceptance.crash.flows.limits import LIMITED
 from tests.acceptance.crash.flows.maps import MAPPED
 from tests.acceptance.crash.flows.nested import NESTED
 from tests.acceptance.crash.flows.outages import CUT_OFF, MORE_CUT_OFF, Line
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED, PHASED
 from tests.acceptance.crash.flows.plain import PLAIN
+from tests.acceptance.crash.flows.sagas import MORE_SAGAS, SAGAS
 from tests.acceptance.crash.flows.signals import SIGNALLED
 from tests.acceptance.crash.flows.steps import MORE_STEPS, STEPS
 from tests.acceptance.crash.flows.streams import STREAMING, chunk_path
@@ -56,7 +58,7 @@ from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING, **SIGNALLED}
-SCENARIOS |= {**STEPS, **FAMILIES}
+SCENARIOS |= {**STEPS, **FAMILIES, **LIMITED, **SAGAS}
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 LONG_LIFE = 24
 """A life with more points than this is by default not killed at each of them."""
@@ -68,9 +70,10 @@ if IS_SOAK:
         **MORE_CUT_OFF,
         **MORE_PHASED,
         **MORE_STEPS,
+        **MORE_SAGAS,
         **EXAMPLES,
     }
-BY_NAME = {**SCENARIOS, **MORE_FAMILIES, **MORE_STEPS, **EXAMPLES}
+BY_NAME = {**SCENARIOS, **MORE_FAMILIES, **MORE_STEPS, **MORE_SAGAS, **EXAMPLES}
 """Those that may be asked for, too."""
 MOST_PLACES = 25
 FILES = "file:"

@@ -34,6 +34,11 @@ class Hurry(SystemClock):
         """Where the process lives, for programs that leave something there."""
         self._ahead = timedelta(days=int((folder / "a-day-later").exists()))
 
+    @property
+    def has_moved_on(self) -> bool:
+        """True once a day has passed."""
+        return bool(self._ahead)
+
     def now(self) -> datetime:
         return super().now() + self._ahead
 

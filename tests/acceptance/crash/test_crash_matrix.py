@@ -54,7 +54,7 @@ REPLIED = {
     ),
     *("map-nested", "channel", "tasks", "fork", "waits", "worked", "cancelled", "changed-flow", "stream"),
     *("phases", "spending", "tripped", "policies", "steps", "steps-around-waits"),
-    "signals-between-steps",
+    *("signals-between-steps", "told", "undone", "undone-calls"),
 }
 """Flows whose writes lose their replies by default, too."""
 
@@ -66,6 +66,7 @@ def by_default(names: Iterable[str], chosen: Container[str]) -> list[Any]:
 
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "request_stop")
 KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
+KINDS |= {"lease_within", "change_limit", "take_notices", "change_notice"}
 
 
 def report(work: str, name: str, folder: Path, *options: str, store: str | None = None) -> list[Case]:
@@ -221,6 +222,31 @@ def make_an_effect_twice(cases: list[Case]) -> None:
     case_at(cases, "after body charge 2")[1]["result"]["letter"] = "['found 1', 2]"
 
 
+def undo_twice(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body reserve/!undo 1"), "pay/!undo")
+
+
+def undo_in_another_order(cases: list[Case]) -> None:
+    lives = next(case for case in cases if len(case) == 2 and case[0]["at"] == "after put 2")
+    trace = lives[1]["trace"]
+    first, last = (
+        next(k for k, line in enumerate(trace) if line["point"] == f"before body {name}/!undo 1")
+        for name in ("pay", "reserve")
+    )
+    trace[first], trace[last] = trace[last], trace[first]
+
+
+def undo_what_a_parent_did(cases: list[Case]) -> None:
+    chain = case_at(cases, "after put 4")[1]["chains"][1]
+    chain[-1]["steps"].append(["child:reserve/!undo", 1, "completed", 1, None])
+
+
+def leave_an_effect_as_it_is(cases: list[Case]) -> None:
+    chain = case_at(cases, "after body send 1")[1]["chains"][0]
+    for checkpoint in chain:
+        checkpoint["steps"] = [s for s in checkpoint["steps"] if s[0] != "send/!undo"]
+
+
 def make_what_was_settled(cases: list[Case]) -> None:
     begin_again(case_at(cases, "after put 6"), "send")
 
@@ -290,6 +316,9 @@ LIES: dict[str, list[Lie]] = {
     ],
     "first-success-over-a-map": [open_an_item_of_a_loser, go_on_in_an_item_of_a_loser],
     "fork": [change_the_parent_of_a_fork],
+    "undone": [undo_twice, undo_in_another_order],
+    "undone-fork": [undo_what_a_parent_did],
+    "undone-when-cancelled": [leave_an_effect_as_it_is],
     "phases": [decide_again],
 }
 
@@ -312,10 +341,15 @@ def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, quick_f
     print(f"\n{name}: killed at {len(cases) - deep - 1} points, twice in {deep} runs")
 
 
+def test_a_saga_of_every_shape_killed_at_some_points_undoes_each_effect_once(quick_folder: Path) -> None:
+    seed = os.environ.get("EVERSTEP_SEED", "0")
+    judge("saga", report("some", "saga", quick_folder, seed, "4"), is_partial=True)
+
+
 def test_no_kind_of_write_is_left_out(quick_folder: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
-    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified", "cut-off"):
+    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "told", "cut-off", "limited"):
         (quick_folder / name).mkdir()
         [[whole]] = report("whole", name, quick_folder / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}
@@ -383,7 +417,7 @@ def test_items_of_a_map_overlap(quick_folder: Path) -> None:
 
 
 # A signal is left once, and what a worker claimed without hearing of it stays leased until that expires.
-UNHEARD = ("cancelled", "cancelled-wait", "worked")
+UNHEARD = ("cancelled", "cancelled-wait", "undone-when-cancelled", "undone-atomic", "worked")
 
 
 @pytest.mark.parametrize("name", by_default([n for n in SCENARIOS if n not in UNHEARD], REPLIED))

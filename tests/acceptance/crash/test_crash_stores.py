@@ -19,7 +19,7 @@ from tests.acceptance.crash.lives import FILES, SCENARIOS, part_of, points_of
 from tests.acceptance.crash.test_crash_matrix import UNHEARD, report
 
 KILLED = {
-    "files": ("retry", "large", "cancelled", "waits"),
+    "files": ("retry", "large", "cancelled", "waits", "undone"),
     "postgres": ("before-effects", "waits", "steps-around-waits"),
     "redis": ("retry", "cancelled", "steps-held-by-a-budget"),
     "s3": ("large",),
@@ -35,8 +35,10 @@ UNREPLIED = {
 SHAPES = (
     *("steps", "steps-in-a-loop", "steps-at-once", "steps-in-items", "steps-around-waits", "caught-steps"),
     *("steps-kept-by-a-retry", "steps-held-by-a-budget", "signals-between-steps"),
+    *("undone-calls", "undone-when-cancelled"),
 )
-"""What a node does with durable calls: by default each is killed at a few points, that follow from a seed."""
+"""What a node does with durable calls, and what undoes it: by default each is killed at a few points, that
+follow from a seed."""
 SEED = os.environ.get("EVERSTEP_SEED", "0")
 OBJECTS = {"create", "mark", "remove"}
 

@@ -36,6 +36,21 @@ def work(n: int) -> int:
     return n
 
 
+def unbuy(n: int) -> None:
+    """Take a purchase back."""
+
+
+@node(output="bought", undo=unbuy)
+def buy(n: int) -> int:
+    return n
+
+
+@node(output="sent")
+def send(bought: int) -> int:
+    raise ConnectionError("no truck")
+
+
+purchases = Flow("purchases", [buy, send])
 orders = Flow("orders", [work], durability="strong")
 papers = Flow("papers", [work, wait.approval("sign", context="done", prompt="Sign?")], version="2")
 asked_twice = Flow("asked_twice", [wait.question("colour", kind="text", prompt="Which?")])
@@ -57,6 +72,7 @@ class Shop:
         host.start(orders, {"n": 9}, run_id="new-2", group="it's")
         host.run(asked, {}, run_id="Q1")
         host.cancel(host.start(asked, {}, run_id="Q2").run_id)
+        host.run(purchases, {"n": 1}, run_id="U1")
         host.retention.pin("A1", "kept")
         host.fork("A2", at=1, fork_id="A2-b")
         host.fleet.tag("Q1", ["vip"])
@@ -105,6 +121,8 @@ class Shop:
             ("waiting_at in (colour, sign)", lambda run: run.status == "halted"),
             ("error contains 'timed out'", lambda run: "timed out" in self.errors[run.run_id]),
             ("error_code = node.failed", lambda run: bool(self.errors[run.run_id])),
+            ("undoing = complete", lambda run: run.run_id == "U1"),
+            ("undoing is not set", lambda run: run.run_id != "U1"),
             ("error is not set", lambda run: not self.errors[run.run_id]),
             ("owner is set", lambda run: False),
             ("tag = vip", lambda run: "vip" in _tags(run)),
@@ -213,6 +231,7 @@ def test_each_argument_is_what_the_query_says(host: Host) -> None:
         "waiting_at": ("colour", "waiting_at = colour"),
         "error": ("timed out", "error contains 'timed out'"),
         "error_code": ("node.failed", "error_code = node.failed"),
+        "undoing": ("complete", "undoing = complete"),
         "started_since": (middle, f"started >= '{middle.isoformat()}'"),
         "started_until": (middle.isoformat(), f"started < '{middle.isoformat()}'"),
         "ended_since": (ended, f"ended >= '{ended.isoformat()}'"),

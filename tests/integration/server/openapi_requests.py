@@ -30,7 +30,7 @@ PATIENCE = {"/changes": 0.5}
 """Seconds for a stream that ends only with its reader, as far as it is read."""
 
 KNOWN: dict[str, list[str]] = {
-    "run_id": ["done", "broken"],
+    "run_id": ["done", "broken", "nightly"],
     "wait_id": [],
     "token": [],
     "notice_id": [],
@@ -78,6 +78,9 @@ WHATEVER_IT_ASKS = [
     "list_checkpoints",
     "list_values",
     "fetch_value",
+    "create_schedule",
+    "change_schedule",
+    "backfill_schedule",
 ]
 """What these take depends on the wait, the flow, how the run stands or, for a checkpoint given twice, another
 parameter, or is a language, a time or a label, which no schema can say; so 400 and 422 are answers."""

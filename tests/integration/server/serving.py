@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
 from decimal import Decimal
@@ -102,6 +102,7 @@ async def serving(
     token: str | None = TOKEN,
     headers: dict[str, str] | None = None,
     notifiers: Mapping[str, Notifier] | None = None,
+    flows: Sequence[Flow] | None = None,
     **options: Any,
 ) -> AsyncIterator[Serving]:
     """Open a host and a service over it, and a client with the bearer token."""
@@ -109,7 +110,7 @@ async def serving(
     async with AsyncHost(
         url, clock=clock, key=KEY, base_url="http://flows.test", notifiers=notifiers
     ) as host:
-        app = create_app(host, FLOWS, token=token, **options)
+        app = create_app(host, FLOWS if flows is None else flows, token=token, **options)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         base = "http://localhost"
         async with httpx.AsyncClient(

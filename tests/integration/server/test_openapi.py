@@ -35,6 +35,7 @@ def address(requests: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         await host.run(Flow("telling", failing.nodes, notify="ops"), {"x": 1}, run_id="telling")
         [notice] = await host.notices.find()
         requests.KNOWN["notice_id"].append(notice.id)
+        await host.schedules.create(plain, "nightly", every="1h", inputs={"x": 1})
         for name in ("done", "broken"):
             await host.fork(name)  # so that they stay there, whatever is erased
         for k in range(20):

@@ -8,7 +8,9 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
-from everstep import Context, Flow, node, wait
+import httpx
+
+from everstep import Context, Flow, Singleton, node, wait
 from everstep.codec.wire import wire as as_json
 from everstep.model.leases import Process
 from tests.integration.runtime.integrity.vandals_of_objects import InMemory
@@ -51,6 +53,32 @@ async def test_the_same_start_twice_is_one_run_and_another_is_refused(s: Serving
     other = await s.client.post("/runs", json={**body, "inputs": {"x": 3}})
     assert code_of(other) == (409, "run.inputs_differ")
     assert len((await s.client.get("/runs")).json()["runs"]) == 1
+
+
+one = Flow("one", [plain.nodes[0], wait.approval("ok")], limits=[Singleton("x")])
+join = Flow("join", [plain.nodes[0], wait.approval("ok")], limits=[Singleton("x", on_conflict="join")])
+replace = Flow(
+    "replace", [plain.nodes[0], wait.approval("ok")], limits=[Singleton("x", on_conflict="replace")]
+)
+
+
+@served(flows=[one, join, replace])
+async def test_a_start_says_which_run_it_joined_or_replaced(s: Serving) -> None:
+    async def start(flow: str, run_id: str) -> httpx.Response:
+        return await s.client.post("/runs", json={"flow": flow, "inputs": {"x": 2}, "run_id": run_id})
+
+    for flow in ("one", "join", "replace"):
+        told = (await start(flow, f"{flow}-1")).json()
+        assert (told["run_id"], told["joined"], told["replaced"]) == (f"{flow}-1", False, [])
+    refused = await start("one", "one-2")
+    assert code_of(refused) == (409, "limit.key_taken")
+    assert refused.json()["details"]["run_id"] == "one-1"
+    joined = await start("join", "join-2")
+    assert (joined.status_code, joined.headers["location"]) == (200, "/runs/join-1")
+    assert (joined.json()["run_id"], joined.json()["joined"]) == ("join-1", True)
+    replaced = await start("replace", "replace-2")
+    assert (replaced.status_code, replaced.json()["replaced"]) == (202, ["replace-1"])
+    assert (await s.client.get("/runs/replace-1")).json()["status"] == "cancelled"
 
 
 @served()

@@ -25,8 +25,8 @@ from tests.acceptance.crash.lives import SCENARIOS, chain_of, points_of
 from tests.acceptance.crash.test_crash_matrix import report
 from tests.simulation.matrix.scenarios import PlayedHost, ScenarioTrial
 
-SHAPES = ("small", "own-halt", "map", "atomic", "cut-off", "steps")
-"""Plain; waiting; in items; inside a flow; while the store is away; inside a node."""
+SHAPES = ("small", "own-halt", "map", "atomic", "cut-off", "steps", "undone-calls")
+"""Plain; waiting; in items; inside a flow; while the store is away; inside a node; undone."""
 MORE_SHAPES = (
     *("chain", "diamond", "loop", "keyframes", "retry", "exhausted", "large", "interval", "interval-loop"),
     *("before-effects", "before-effects-retry", "partial", "partial-loop", "partial-retry", "renewed"),
@@ -35,7 +35,8 @@ MORE_SHAPES = (
     *("auto-checkpoint", "resume-at-a-node", "waits", "waits-inside", "notified", "cancelled-wait"),
     *("answered-late", "probed", "asked-while-cut-off", "spending", "tripped", "chance", "acting-atomic"),
     *("acting-items", "steps-in-a-loop", "steps-at-once", "steps-in-items", "steps-around-waits"),
-    *("steps-kept-by-a-retry", "partial-steps", "partial-steps-around-waits"),
+    *("steps-kept-by-a-retry", "partial-steps", "partial-steps-around-waits", "undone", "saga"),
+    *("undone-if-asked", "undone-later"),
 )
 """Those that `EVERSTEP_SOAK=1` adds."""
 SIDE_BY_SIDE = ("map", "diamond", "map-nested-overlapping")

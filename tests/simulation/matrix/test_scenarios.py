@@ -20,6 +20,7 @@ from tests.acceptance.crash import lives
 from tests.acceptance.crash.flows.children import MORE_FAMILIES
 from tests.acceptance.crash.flows.outages import MORE_CUT_OFF
 from tests.acceptance.crash.flows.phases import EXAMPLES, MORE_PHASED
+from tests.acceptance.crash.flows.sagas import MORE_SAGAS
 from tests.acceptance.crash.flows.steps import MORE_STEPS
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING
@@ -34,6 +35,7 @@ SCENARIOS = (
     | MORE_CUT_OFF
     | MORE_PHASED
     | MORE_STEPS
+    | MORE_SAGAS
     | EXAMPLES
 )
 NOT_SIMULATED: dict[str, str] = {}

@@ -63,7 +63,7 @@ KINDS: Mapping[str, WaitKind] = {
     "event": WaitKind("an event", is_for_people=False),
     "child": WaitKind("the end of a run", is_for_people=False),
     "deadline": WaitKind("its deadline", is_for_people=False),
-    "settle": WaitKind("word of an effect that never reported", is_for_people=False),
+    "settle": WaitKind("word from an operator", is_for_people=False),
 }
 """Every kind of wait but those that nodes make up."""
 

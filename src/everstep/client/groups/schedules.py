@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from everstep.client.looking.schedules import BackfillInfo, ScheduleInfo
+from everstep.client.looking.schedules import AppliedSchedule, BackfillInfo, ScheduleInfo
 from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RunState
 from everstep.engine.query.text import query_of
 from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.graph.author.flow import Flow
+from everstep.graph.tells import Tell
 from everstep.model.acts import Act, act_of
-from everstep.model.commits import SCHEDULE_FLOW, Labels, Tag, scheduling
+from everstep.model.commits import NO_LABELS, SCHEDULE_FLOW, Labels, Tag, scheduling
 from everstep.model.durations import Span, time_of
 from everstep.model.enums import Status
 from everstep.on_demand import on_demand
@@ -23,9 +25,16 @@ from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.after_run import retaining_store
 from everstep.runtime.inputs import Given
 from everstep.runtime.operations.find import find
+from everstep.runtime.operations.labels import change_tags, labels_of_runs
 from everstep.runtime.operations.schedules.calendar import times
 from everstep.runtime.operations.schedules.deciding import run_asked_for, spelled
-from everstep.runtime.operations.schedules.flow import MOST_PENDING, SIGNAL, schedule_flow
+from everstep.runtime.operations.schedules.declared import DECLARED, GONE, Wanted, differences, wanted
+from everstep.runtime.operations.schedules.flow import (
+    MOST_PENDING,
+    SIGNAL,
+    schedule_flow,
+    tells_of_schedule,
+)
 from everstep.runtime.operations.schedules.spec import ScheduleSpec, checked, spec_of
 from everstep.runtime.operations.schedules.state import Backfill, State, state_of
 from everstep.runtime.run_ids import check_run_id
@@ -89,26 +98,124 @@ class ScheduleCalls:
 
         async def create() -> RunRow:
             spec = checked(name, {**given, "priority": priority, "group": group})
-            self._check_inputs(flow, spec)
-            self._check_store()
-            return await self._start(check_run_id(schedule_id), spec, act)
+            if isinstance(flow, Flow):
+                flow.check_inputs(spec.inputs_at(self._services.time.now()), None)
+            notify = flow.notify if isinstance(flow, Flow) else ()
+            return await self._start(check_run_id(schedule_id), spec, act, notify)
 
         row = await self._parts.audited("create_schedule", act, create(), schedule_id, name)
-        return await self._told(row)
+        return (await self._each([row]))[0]
 
-    async def _start(self, schedule_id: str, spec: ScheduleSpec, act: Act | None) -> RunRow:
-        made = schedule_flow(self._services, self._runs, spec.flow)
-        labels = Labels((Tag(SCHEDULE_OF, spec.flow),))
+    async def _start(
+        self,
+        schedule_id: str,
+        spec: ScheduleSpec,
+        act: Act | None,
+        notify: Iterable[Tell],
+        *tags: Tag,
+    ) -> RunRow:
+        self._check_store()
+        tells = tells_of_schedule((*notify, *self._services.notify), spec)
+        made = schedule_flow(self._services, self._runs, spec.flow, tells=tells)
+        labels = Labels((Tag(SCHEDULE_OF, spec.flow), *tags))
         given = Given({"spec": spec.told()}, act=act, labels=labels)
+        before = await self._services.store.run(schedule_id)
+        if before is not None and before.status is Status.CANCELLED and _is_schedule(before):
+            await erase_at(self._services, before, act)  # one whose deletion was not over
         try:
             return await self._runs.start(made, given, schedule_id)
         except RunErased:
             await retaining_store(self._services).forget([schedule_id])  # one that was deleted
             return await self._runs.start(made, given, schedule_id)
 
-    def _check_inputs(self, flow: Flow | str, spec: ScheduleSpec) -> None:
-        if isinstance(flow, Flow):
-            flow.check_inputs(spec.inputs_at(self._services.time.now()), None)
+    async def apply(
+        self,
+        flows: Flow | Iterable[Flow],
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Sequence[AppliedSchedule]:
+        """Make the schedules of these flows what they declare, and say what was done about each.
+
+        One that is declared no more is paused, and goes on when it is declared again. Those that were made
+        by hand under other ids are left alone. With `dry_run` it is only said what would be done.
+        """
+        act = act_of(by, comment)
+        given = [flows] if isinstance(flows, Flow) else list(flows)
+
+        async def apply() -> list[AppliedSchedule]:
+            found = wanted(given, self._services.time.now())
+            steps = [await self._applying(name, one) for name, one in found.items()]
+            for flow in {flow.name for flow in given}:
+                steps += [await self._leaving(row) for row in await self._declared(flow, found)]
+            return steps if dry_run else [await self._apply(step, found, act) for step in steps]
+
+        return await apply() if dry_run else await self._parts.audited("apply_schedules", act, apply())
+
+    async def _applying(self, schedule_id: str, one: Wanted) -> AppliedSchedule:
+        """Say what is to be done about a schedule that is declared."""
+        row, flow = await self._services.store.run(schedule_id), one.flow.name
+        if row is None or (row.status is Status.CANCELLED and _is_schedule(row)):
+            return AppliedSchedule(schedule_id=schedule_id, flow=flow, act="create")
+        state = await self._state(await self._row(schedule_id))
+        if state.spec["flow"] != flow:
+            raise BadRequest(
+                f"{schedule_id!r} is a schedule of flow {state.spec['flow']!r:.60}, not of {flow!r}.",
+                fix="Give one of them another id.",
+            )
+        there = state.change or state.spec
+        before, after = differences(there, one.spec, self._services.values.canonical)
+        tags = await self._tags(row)
+        is_back, is_new = GONE in tags, DECLARED not in tags
+        act: Literal["unpause", "change", "none"]
+        act = "unpause" if is_back else "change" if after or is_new else "none"
+        return AppliedSchedule(schedule_id=schedule_id, flow=flow, act=act, before=before, after=after)
+
+    async def _leaving(self, row: RunRow) -> AppliedSchedule:
+        """Say what is to be done about a schedule that is declared no more."""
+        act: Literal["none", "pause"] = "none" if row.is_paused else "pause"
+        flow = (await self._state(row)).spec["flow"]
+        return AppliedSchedule(schedule_id=row.run_id, flow=flow, act=act)
+
+    async def _declared(self, flow: str, found: Mapping[str, Wanted]) -> list[RunRow]:
+        """Return the schedules of a flow that were declared, and are no more."""
+        rows: list[RunRow] = []
+        while True:
+            before = rows[-1].run_id if rows else None
+            page = await self._find(scheduling(flow), MOST_TIMES, before, DECLARED)
+            rows += page
+            if len(page) < MOST_TIMES:
+                return [row for row in rows if row.run_id not in found]
+
+    async def _apply(
+        self, step: AppliedSchedule, found: Mapping[str, Wanted], act: Act | None
+    ) -> AppliedSchedule:
+        """Do what is to be done; who dies in between is to do it again."""
+        name, declared = step.schedule_id, Tag(DECLARED, "")
+        if step.act == "create":
+            one = found[name]
+            await self._start(name, one.spec, act, one.flow.notify, declared)
+        elif step.act == "pause":
+            await change_tags(self._services, name, [Tag(GONE, "")], [], act)
+            await self._runs.pauses.pause(name, act)
+        elif step.act != "none":
+            if step.after:
+                row, spec = await self._row(name), found[name].spec
+                key = f"{row.checkpoints} {sha256(self._services.values.canonical(spec.told())).hexdigest()}"
+                await self._tell(name, {"act": "change", "spec": spec.told()}, key, act)
+            if step.act == "unpause":
+                await self._runs.pauses.unpause(name, act)
+            await change_tags(self._services, name, [declared], [GONE], act)
+        return step
+
+    async def _tags(self, row: RunRow) -> set[str]:
+        labels = await labels_of_runs(self._services, [row])
+        return {tag.name for tag in labels.get(row.run_id, NO_LABELS).tags}
+
+    async def _tell(self, schedule_id: str, value: Any, key: str | None, act: Act | None) -> None:
+        inboxes = Inboxes(self._services, self._runs.keeper)
+        await inboxes.send(schedule_id, SIGNAL, value, signal_id=key, act=act)
 
     def _check_store(self) -> None:
         able = self._services.store.capabilities
@@ -122,15 +229,22 @@ class ScheduleCalls:
     ) -> Sequence[ScheduleInfo]:
         """List schedules, the newest first; of one flow, or of all. `before` is the last one seen."""
         check_limit(limit)
-        query = query_of("status != cancelled", (SCHEDULE_OF,), (), self._services.time.now())
-        flow_id = None if flow is None else scheduling(flow)
-        wanted = RunFilter(flow_id=flow_id, limit=limit, before=before)
-        found = await find(self._services, self._runs.reader, wanted, query)
-        return [await self._told(row) for row in found.rows]
+        return await self._each(await self._find(None if flow is None else scheduling(flow), limit, before))
+
+    async def _find(
+        self, flow_id: str | None, limit: int, before: str | None, tag: str = SCHEDULE_OF
+    ) -> Sequence[RunRow]:
+        query = query_of("status != cancelled", (tag,), (), self._services.time.now())
+        filtered = RunFilter(flow_id=flow_id, limit=limit, before=before)
+        return (await find(self._services, self._runs.reader, filtered, query)).rows
+
+    async def _each(self, rows: Sequence[RunRow]) -> Sequence[ScheduleInfo]:
+        labels = await labels_of_runs(self._services, rows)
+        return [await self._told(row, labels.get(row.run_id, NO_LABELS)) for row in rows]
 
     async def get(self, schedule_id: str) -> ScheduleInfo:
         """Return one schedule."""
-        return await self._told(await self._row(schedule_id))
+        return (await self._each([await self._row(schedule_id)]))[0]
 
     async def times(self, schedule_id: str, count: int = 10) -> Sequence[datetime]:
         """Return the next times of a schedule, in UTC, whether or not it is paused."""
@@ -214,7 +328,8 @@ class ScheduleCalls:
         said = {name: value for name, value in given.items() if value is not None}
 
         async def change(row: RunRow) -> Any:
-            before = dict((await self._state(row)).spec)
+            state = await self._state(row)
+            before = dict(state.change or state.spec)
             if "cron" in said or "every" in said:
                 before |= {"cron": None, "every": None}
             if "every" in said:
@@ -270,19 +385,21 @@ class ScheduleCalls:
 
         await self._send(schedule_id, "stop_backfill", stop, None, by, comment)
 
-    async def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> None:
+    async def delete(self, schedule_id: str, *, by: str | None = None, comment: str | None = None) -> bool:
         """Remove a schedule for good; its id is free again. Runs that it has started go on.
 
-        One that starts something at this moment is removed when asked again.
+        One that starts something at this moment starts no more: false, and it is removed when asked again.
         """
         act = act_of(by, comment)
 
-        async def delete() -> None:
+        async def delete() -> bool:
             row = await self._row(schedule_id)
-            if (await self._runs.cancel(row.run_id, act)).is_final:
+            is_over = (await self._runs.cancel(row.run_id, act)).is_final
+            if is_over:
                 await erase_at(self._services, await self._runs.reader.row(row.run_id), act)
+            return is_over
 
-        await self._parts.audited("delete_schedule", act, delete(), schedule_id)
+        return await self._parts.audited("delete_schedule", act, delete(), schedule_id)
 
     async def _send(
         self,
@@ -298,15 +415,13 @@ class ScheduleCalls:
 
         async def send() -> None:
             row = await self._row(schedule_id)
-            value = await ask(row)
-            inboxes = Inboxes(self._services, self._runs.keeper)
-            await inboxes.send(row.run_id, SIGNAL, value, signal_id=key, act=act)
+            await self._tell(row.run_id, await ask(row), key, act)
 
         await self._parts.audited(what, act, send(), schedule_id)
 
     async def _row(self, schedule_id: str) -> RunRow:
         row = await self._runs.reader.row(check_run_id(schedule_id))
-        if not row.flow_id.startswith(SCHEDULE_FLOW) or row.status is Status.CANCELLED:
+        if not _is_schedule(row) or row.status is Status.CANCELLED:
             raise RunNotFound(f"run {schedule_id!r} is no schedule.", fix="List them: everstep schedule list")
         return row
 
@@ -316,7 +431,7 @@ class ScheduleCalls:
             return state_of(told)
         return State(spec=values["spec"], created=row.created_at, after=row.created_at)
 
-    async def _told(self, row: RunRow) -> ScheduleInfo:
+    async def _told(self, row: RunRow, labels: Labels) -> ScheduleInfo:
         state = await self._state(row)
         spec, fill = spec_of(state.spec), state.backfill
         is_paused = row.is_paused
@@ -333,6 +448,10 @@ class ScheduleCalls:
             catch_up=spec.catch_up,
             jitter=spec.jitter,
             time_input=spec.time_input,
+            priority=spec.priority,
+            group=spec.group,
+            tags=dict(spec.tags),
+            declared=DECLARED in {tag.name for tag in labels.tags},
             status=str(row.status),
             paused=is_paused,
             next=following,
@@ -350,3 +469,7 @@ class ScheduleCalls:
                 after=fill.after, until=fill.until, started=fill.started, there=fill.there, left=fill.left
             ),
         )
+
+
+def _is_schedule(row: RunRow) -> bool:
+    return row.flow_id.startswith(SCHEDULE_FLOW)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
-from everstep.model.shapes import Count
+from everstep.model.shapes import Count, Instant, Value
 
 
 class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How far a schedule has come with times gone by."""
 
-    after: datetime
+    after: Instant
     """Times up to here are done."""
-    until: datetime
+    until: Instant
     started: Count
     there: Count
     """Times whose run was there before."""
@@ -35,12 +36,18 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: str
     jitter: str
     time_input: str | None
+    priority: int
+    group: str | None
+    tags: Mapping[str, str]
+    """What its runs are called by, besides its own name."""
+    declared: bool
+    """True if it was declared beside its flow."""
     status: str
     """`halted` while it waits for its next time; `completed` once no time will come any more."""
     paused: bool
-    next: datetime | None
+    next: Instant | None
     """The next time, jitter left out; none while it is paused, or over."""
-    last: datetime | None
+    last: Instant | None
     """The time that was started last."""
     last_run: str | None
     started: Count
@@ -55,3 +62,15 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     said: str
     """Why the last of those could not."""
     backfill: BackfillInfo | None
+
+
+class AppliedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about a schedule so that it is as it was declared."""
+
+    schedule_id: str
+    flow: str
+    act: Literal["create", "change", "pause", "unpause", "none"]
+    """`pause` if it is declared no more, `unpause` if it is again."""
+    before: Mapping[str, Value] = {}
+    """What it said of what is changed."""
+    after: Mapping[str, Value] = {}

@@ -12,6 +12,10 @@ from everstep.model.leases import KeyLimit, KeyState, Quota, keys_in
 
 MOST_REMEMBERED = 20_000
 """Keys of which a client remembers until when they are full."""
+_FOR_GOOD = 1 << 62
+"""Until when a run has a key that one has at a time: until it has ended, which its row says."""
+_LOOKED_AT = 4
+"""So many keys that one run has at a time are looked at whenever the states of a flow are kept as one."""
 
 
 def key_name(flow_id: str, key: str) -> str:
@@ -24,6 +28,7 @@ class KeyRoom:
 
     `live` counts the leases that hold, by flow and group; `read` returns the state of a key by its name.
     `full` is what a client remembers of keys: until when they are, as nothing makes that sooner.
+    `is_under_way` says of a run that has a key alone whether it has begun and not ended.
     """
 
     def __init__(
@@ -33,7 +38,9 @@ class KeyRoom:
         read: Callable[[str], KeyState],
         now: int,
         full: dict[str, int],
+        is_under_way: Callable[[str], bool],
     ) -> None:
+        self._is_under_way = is_under_way
         self._limits = {flow_id: quota.limits for flow_id, quota in quotas.items() if quota.limits}
         self._read = read
         self._now = now
@@ -44,6 +51,8 @@ class KeyRoom:
         for (flow_id, group), count in live.items():
             for key in keys_in(group).values() if flow_id in self._limits else ():
                 self._live[key_name(flow_id, key)] += count
+        self.holders: dict[tuple[str, str], list[str]] = {}
+        """Runs that keep others of a flow and group from starting: they may be due themselves."""
         self.changed: dict[str, KeyState] = {}
         """States that are to be kept."""
 
@@ -55,22 +64,35 @@ class KeyRoom:
         return [(one, key_name(flow_id, keys[one.name])) for one in limits if one.name in keys]
 
     def rated(self, flow_id: str, group: str) -> list[str]:
-        """Return the names of the states by which a rate of this group is judged."""
-        return [key for limit, key in self._keys(flow_id, group) if limit.starts is not None]
+        """Return the names of the states by which a start of this group is judged."""
+        return [key for limit, key in self._keys(flow_id, group) if limit.starts is not None or limit.alone]
 
-    def has(self, flow_id: str, group: str, *, starts: bool) -> bool:
-        """True if one more run with these keys may be driven; `starts` if it was never claimed."""
+    def has(self, flow_id: str, group: str, *, starts: bool, run_id: str | None = None) -> bool:
+        """True if one more run with these keys may be driven; `starts` if it was never claimed.
+
+        With `run_id` that one, which may have a key already; also one that is to go on after its end.
+        """
         for limit, key in self._keys(flow_id, group):
             if limit.running is not None and self._live[key] >= limit.running:
                 return False
             if starts and limit.starts is not None and self._until(limit, key) > self._now:
                 return False
+            if limit.alone and (starts or run_id is not None) and (others := self._others(key, run_id)):
+                self.holders[flow_id, group] = [one for one in others if one]
+                return False
         return True
+
+    def _others(self, key: str, run_id: str | None) -> list[str]:
+        """Return the runs that have a key alone, but for one; one without a name is what was chosen."""
+        others = [one for one in self._state(key).holders if one != run_id and self._is_under_way(one)]
+        return others or [""] * self._chosen[key]
 
     def refusal(self, run_id: str, flow_id: str, group: str, *, starts: bool) -> NoRoom:
         """Say which limit has no room for a run."""
         for limit, key in self._keys(flow_id, group):
             name = keys_in(group)[limit.name]
+            if limit.alone and (others := self._others(key, run_id)):
+                return no_room(f"run {run_id!r}", name, f"run {others[0]!r} has not ended", None)
             if limit.running is not None and self._live[key] >= limit.running:
                 return no_room(f"run {run_id!r}", name, f"{self._live[key]} of {limit.running} run", None)
             until = self._until(limit, key) if starts and limit.starts is not None else 0
@@ -99,17 +121,24 @@ class KeyRoom:
         """Count a run that was chosen."""
         for limit, key in self._keys(flow_id, group):
             self._live[key] += 1
-            if starts and limit.starts is not None:
+            if starts and (limit.starts is not None or limit.alone):
                 self._chosen[key] += 1
 
-    def started(self, flow_id: str, group: str) -> None:
-        """Note that a run got its first lease: `changed` has what is to be kept of that."""
+    def started(self, flow_id: str, group: str, run_id: str, *, starts: bool) -> None:
+        """Note that a run got a lease, its first if it `starts`: `changed` has what is to be kept of that."""
         for limit, key in self._keys(flow_id, group):
-            if limit.starts is not None:
-                state = self.changed.get(key) or self._state(key)
-                kept = trimmed(state, limit, self._now)
+            if not (limit.alone or (starts and limit.starts is not None)):
+                continue
+            state = self.changed.get(key) or self._state(key)
+            if limit.alone and run_id in state.holders:
+                continue
+            kept = trimmed(state, limit, self._now)
+            if limit.alone:
+                kept.holders = {one: held for one, held in kept.holders.items() if self._is_under_way(one)}
+                kept.holders[run_id] = (_FOR_GOOD, 1)
+            else:
                 kept.log.append((self._now, 1))
-                self.changed[key] = kept
+            self.changed[key] = kept
 
     def merged(self, flow_id: str, states: Mapping[str, KeyState]) -> dict[str, KeyState]:
         """Return the states of a flow's keys with what has changed, and without those that are over."""
@@ -118,13 +147,18 @@ class KeyRoom:
             **states,
             **{key: state for key, state in self.changed.items() if key.startswith(f"run {flow_id} ")},
         }
-        kept = {}
+        kept: dict[str, KeyState] = {}
+        looked_at: list[str] = []
         for key, state in both.items():
             rule = next((limit for start, limit in rules.items() if key.startswith(start)), None)
             left = state if rule is None else trimmed(state, rule, self._now)
-            if left.log or left.closed_until:
+            if rule is not None and rule.alone and key not in self.changed and len(looked_at) < _LOOKED_AT:
+                looked_at.append(key)
+                left.holders = {one: held for one, held in left.holders.items() if self._is_under_way(one)}
+            if left.log or left.holders or left.closed_until:
                 kept[key] = left
-        return kept
+        # Those that were looked at come last, so that the next look is at others.
+        return kept | {key: kept.pop(key) for key in looked_at if key in kept}
 
 
 def next_open(full: Mapping[str, int], after: datetime) -> datetime | None:

@@ -120,6 +120,7 @@ _OF: dict[str, Callable[[Facts], Collection[Value]]] = {
     "waiting": lambda facts: [kind for kind, _ in facts.waits],
     "waiting_at": lambda facts: [path for _, path in facts.waits],
     "error": lambda facts: _some(None if facts.error is None else facts.error.message),
+    "undoing": lambda facts: _some(facts.labels.undoing or None),
     "tag": lambda facts: [tag.name for tag in facts.labels.tags],
     "error_code": lambda facts: _some(None if facts.error is None else facts.error.code),
 }

@@ -54,6 +54,7 @@ _AS_SHOWN = {
     "is_paused": "paused",
     "paused_at": "paused",
     "paused_by": "paused",
+    "undo": "undoing",
     "updated": "changed",
     "updated_at": "changed",
     "parent_run_id": "parent",

@@ -59,10 +59,11 @@ FIELDS: Final = {
     "waiting_at": Kind.TEXT,
     "error": Kind.TEXT,
     "error_code": Kind.TEXT,
+    "undoing": Kind.TEXT,
     "tag": Kind.TEXT,
 }
-"""What a query may name besides labels: the run's own line, what it waits for (the kind, the node), and how
-it failed."""
+"""What a query may name besides labels: the run's own line, what it waits for (the kind, the node), how it
+failed, and how far it has come with undoing."""
 ARGUMENTS: Final = {
     "version": ("version", Op.IS),
     "id_prefix": ("id", Op.STARTS),
@@ -73,6 +74,7 @@ ARGUMENTS: Final = {
     "waiting_at": ("waiting_at", Op.IS),
     "error": ("error", Op.CONTAINS),
     "error_code": ("error_code", Op.IS),
+    "undoing": ("undoing", Op.IS),
     "started_since": ("started", Op.FROM),
     "started_until": ("started", Op.BELOW),
     "ended_since": ("ended", Op.FROM),
@@ -87,6 +89,13 @@ OF_ATTRIBUTE: Final = "attribute."
 OF_WAITS: Final = frozenset({"waiting", "waiting_at"})
 OF_ERRORS: Final = frozenset({"error", "error_code"})
 OF_HEADS: Final = frozenset({"changed"})
+OF_UNDO: Final = frozenset({"undoing"})
+"""What stores keep in the run's row, and read with its labels only."""
+
+
+def asks_for_undoing(query: Query) -> bool:
+    """True if a query asks what runs say of undoing."""
+    return any(one.field in OF_UNDO for one in comparisons_of(query))
 
 
 def is_of_labels(field: str) -> bool:

@@ -11,6 +11,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import FlowError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Plan
+from everstep.model.commits import StopRequest
 from everstep.model.enums import Effects, Status
 from everstep.model.records import UNDOING, ErrorInfo, NodeState, StepRecord, Undoable, UndoState
 
@@ -56,9 +57,11 @@ class Undoing:
 
     def next_retry(self, scopes: Iterator[Scope]) -> datetime | None:
         """Return when the earliest pause before an attempt ends."""
-        places = unsettled(scopes)
+        every = list(scopes)
+        places = unsettled(iter(every))
         if self.scope is not None:
             places.append((self.scope, 0))
+        places += [(scope, i) for scope in every if is_to_end(scope) for i in scope.retry_at]
         return min((scope.retry_at[i] for scope, i in places if i in scope.retry_at), default=None)
 
     @property
@@ -162,20 +165,47 @@ class Undoing:
         return None if self.asks or not self.stack else self.stack[-1]
 
 
+def is_undone(undo: Undoing | None, when: str, stop: StopRequest, scopes: Iterator[Scope]) -> bool:
+    """True if a run that was asked to stop is undone before it ends; `when` is what its flow says."""
+    if undo is None or undo.has_begun:
+        return undo is not None
+    is_wanted = stop is StopRequest.UNDO or when in ("both", "cancel", "ask")
+    return is_wanted and bool(undo.stack or unsettled(scopes))
+
+
 def unsettled(scopes: Iterator[Scope]) -> list[tuple[Scope, int]]:
     """Return the nodes that can be undone, and of which it is not known whether they have done anything."""
     return [
         (scope, i)
         for scope in scopes
         if not scope.is_hidden
-        for i in sorted({*scope.begun, *scope.units})
+        for i in sorted({*scope.begun, *scope.units, *scope.opened})
         if (i in scope.due or i in scope.running) and _is_unknown(scope, i)
     ]
 
 
 def _is_unknown(scope: Scope, i: int) -> bool:
     is_begun = i in scope.begun and scope.plan.nodes[i].undo is not None
-    return is_begun or bool(unknown_calls(scope, i))
+    return is_begun or bool(unknown_calls(scope, i)) or _has_begun_items(scope, i)
+
+
+def _has_begun_items(scope: Scope, i: int) -> bool:
+    """True of a map of atomic flows of which one may have made effects, and has not failed."""
+    visit = scope.opened.get(i)
+    if visit is None or not visit.begun:
+        return False
+    return any(item not in visit.scopes or visit.scopes[item].error is None for item in visit.begun)
+
+
+def is_to_end(scope: Scope) -> bool:
+    """True inside an atomic flow, or an item that is one, which can be undone once it has ended."""
+    if not scope.is_hidden or scope.error is not None:
+        return False
+    around, place = scope, 0
+    while around.is_hidden:
+        assert around.parent is not None
+        around, place = around.parent, around.place
+    return around.plan.nodes[place].undo is not None
 
 
 def unknown_calls(scope: Scope, i: int) -> frozenset[str]:

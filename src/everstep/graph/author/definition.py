@@ -12,7 +12,7 @@ from everstep.model.durability import Durability
 from everstep.model.retention import Retention
 
 if TYPE_CHECKING:
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import AnyLimit
     from everstep.model.breakers import Breaker
 
 
@@ -51,7 +51,7 @@ class Definition(Protocol):
     max_concurrency: int | None
     max_running: int | None
     max_per_group: int | None
-    limits: tuple[Limit, ...]
+    limits: tuple[AnyLimit, ...]
     auto_checkpoint: int | None
     plan: Plan
     read_from: ReadFrom | None

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from everstep.graph.ir.read import read
     from everstep.graph.ir.registry import Registry as Names
     from everstep.graph.ir.write import Writer
-    from everstep.graph.limits import Limit
+    from everstep.graph.limits import AnyLimit
+    from everstep.graph.schedules import Schedule
     from everstep.graph.tells import Telling
     from everstep.model.breakers import Breaker, breakers_of
 else:
@@ -79,17 +80,21 @@ class Flow:
     With `streams` what its nodes emit can be followed from other processes, with `logs` what they log and
     print is kept with their steps. `plain_attributes` are attributes that may be readable in the store though
     what its runs keep is encrypted. `starts` are flows whose runs its nodes may start with `ctx.start`; who
-    loads it loads them.
+    loads it loads them. `schedules` say when its runs are started, once `host.schedules.apply` makes them.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
     starts: tuple[Flow, ...]
     """Flows whose runs its nodes may start, those of flows inside it included."""
+    schedules: tuple[Schedule, ...] = ()
+    """When runs of it are started, once that is applied."""
     extension: Extension = PLAIN
     """What its maker adds to how its runs go on, if a front end made it."""
     source: str | None = None
     """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+    plays_undo: Callable[[str, Node], Node] | None = None
+    """What gives a simulation the double of what undoes a durable call, by the path of that."""
     _raises = True
 
     def __init__(
@@ -107,7 +112,7 @@ class Flow:
         max_concurrency: int | None = None,
         max_running: int | None = None,
         max_per_group: int | None = None,
-        limits: Iterable[Limit] = (),
+        limits: Iterable[AnyLimit] = (),
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -125,6 +130,7 @@ class Flow:
         deadline: Span | None = None,
         plain_attributes: Iterable[str] = (),
         starts: Iterable[Flow] = (),
+        schedules: Iterable[Schedule] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes)
@@ -158,12 +164,13 @@ class Flow:
             deadline=deadline,
             plain_attributes=plain_attributes,
             starts=starts,
+            schedules=schedules,
         )
-        self._take(said)
         self._wire(flatten(nodes), said)
 
     def _wire(self, layout: Layout, said: FlowOptions) -> None:
         """Make a plan of the nodes, and find out what is wrong with it, which is raised but for drafts."""
+        self._take(said)
         self.edges = layout.edges
         """Control edges, as names of nodes."""
         has_results = bool(layout.edges or self.tasks or said.channel)
@@ -212,7 +219,7 @@ class Flow:
         """When what its runs did is undone: on failure, when cancelled, if a person says so, or never."""
         self.deadline = said.deadline
         """How long after they begin its runs are ended, if they have not ended by themselves."""
-        self.starts = said.starts
+        self.starts, self.schedules = said.starts, said.schedules
         self.inbox = said.inbox
         """Values that signals of the same name are taken into before the next step starts."""
         self.notify = said.notify

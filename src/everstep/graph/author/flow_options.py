@@ -23,7 +23,8 @@ from everstep.on_demand import on_demand
 if TYPE_CHECKING:
     from everstep.graph.author.migrations import Migration, checked_rules
     from everstep.graph.check.started_flows import checked_flows
-    from everstep.graph.limits import Limit, limits_of
+    from everstep.graph.limits import AnyLimit, limits_of
+    from everstep.graph.schedules import schedules_of
     from everstep.graph.tells import Tell, tells_of
     from everstep.model.breakers import Breaker
 else:
@@ -31,6 +32,7 @@ else:
     checked_rules = on_demand("everstep.graph.author.migrations:checked_rules")
     checked_flows = on_demand("everstep.graph.check.started_flows:checked_flows")
     limits_of = on_demand("everstep.graph.limits:limits_of")
+    schedules_of = on_demand("everstep.graph.schedules:schedules_of")
 
 COUNT: Final = {"type": "integer", "minimum": 1}
 SECONDS_OR_NULL: Final = {"type": ["number", "null"], "exclusiveMinimum": 0}
@@ -114,7 +116,7 @@ def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
     return budgets_of(flow, value)
 
 
-def _limits(value: Any, option: str, flow: str) -> "tuple[Limit, ...]":
+def _limits(value: Any, option: str, flow: str) -> "tuple[AnyLimit, ...]":
     return () if value == () else limits_of(flow, value)
 
 
@@ -152,6 +154,10 @@ def _starts(value: Any, option: str, flow: str) -> tuple[Any, ...]:
     return () if value == () else checked_flows(flow, value)
 
 
+def _schedules(value: Any, option: str, flow: str) -> tuple[Any, ...]:
+    return () if value == () else schedules_of(flow, value)
+
+
 def _breakers(value: Any, option: str, flow: str) -> "Iterable[Breaker]":
     return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
 
@@ -175,7 +181,7 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     """How many of its runs all workers together may drive at once."""
     max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
     """The same for the runs of each group."""
-    limits: Annotated[tuple["Limit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
+    limits: Annotated[tuple["AnyLimit", ...], Spec(_limits, "policies.key_limits", form=Spelling.LIMITS)] = ()
     """How many of its runs with the same key may run at once, or start in a while."""
     auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
     retention: Annotated[
@@ -217,6 +223,8 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     migrations: Annotated[tuple["Migration", ...], Spec(_migrations)] = ()
     starts: Annotated[tuple[Any, ...], Spec(_starts)] = ()
     """Flows whose runs its nodes may start."""
+    schedules: Annotated[tuple[Any, ...], Spec(_schedules)] = ()
+    """When its runs are started by the clock."""
 
     @classmethod
     def of(cls, flow: str, **given: Any) -> "FlowOptions":

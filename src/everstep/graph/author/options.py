@@ -342,7 +342,7 @@ _FLOW: Final = (
         ),
         lambda it: it.flow.deadline is not None,
     ),
-    *_named(Of.FLOW, "registry", "profiles", "rules", "starts"),
+    *_named(Of.FLOW, "registry", "profiles", "rules", "starts", "schedules"),
     Option(
         Of.FLOW,
         "migrations",

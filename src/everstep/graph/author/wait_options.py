@@ -7,7 +7,7 @@ keep of a wait, and the page of what works where all go by it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -71,6 +71,8 @@ class Wait:
     fails with `WaitTimeout`.
     """
 
+    tells: ClassVar[str] = ""
+    """An occasion of which the checkpoint that opens it tells."""
     kind: str = "custom"
     context: Annotated[Any, Argument(names_value=True, in_row=True, in_chain="if said")] = None
     """Shown to the person or system that answers."""

@@ -19,7 +19,7 @@ from everstep.graph.ir.nodes import Nodes, Surfaces
 from everstep.graph.ir.options import durability_from_ir, retention_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, edges_of
-from everstep.graph.limits import Limit
+from everstep.graph.limits import limit_of_wire
 from everstep.graph.tells import Tell
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
@@ -61,7 +61,7 @@ FLOW_READERS: Final[Mapping[Spelling, Callable[[Json], Any]]] = {
     Spelling.TELLS: lambda ir: [Tell.of_wire(tell) for tell in ir],
     Spelling.REDUCERS: lambda ir: {one["value"]: one["how"] for one in ir},
     Spelling.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
-    Spelling.LIMITS: lambda ir: [Limit.of_wire(limit) for limit in ir],
+    Spelling.LIMITS: lambda ir: [limit_of_wire(limit) for limit in ir],
 }
 """How options of a flow are read that need neither its nodes nor a registry."""
 

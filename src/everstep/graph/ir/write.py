@@ -34,7 +34,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "inputs": ("name",),
     "exports": ("from",),
     "members": ("name",),
-    "key_limits": ("name",),
+    "key_limits": ("name", "on_conflict", "debounce"),
 }
 """By what the entries of a list are told apart."""
 

@@ -18,6 +18,7 @@ from everstep.codec.records import digest_of
 from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted, ValueNotStorable
 from everstep.model.acts import Act, with_act
 from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
+from everstep.model.commits import NoticeRow, NoticeState
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease, is_pause
 from everstep.model.records import KEPT, ArtifactRef
@@ -25,6 +26,7 @@ from everstep.model.removal import Erasure, Removal
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.inbox import InboxStore
 from everstep.ports.labels import LabelStore
+from everstep.ports.notices import NoticeFilter, NoticeStore
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
@@ -142,6 +144,8 @@ class _Copying:
         """Of the errors with which runs stayed."""
         self._told: set[str] = set()
         """Runs whose rows in the audit log are written."""
+        self._untold: set[str] = set()
+        """Runs that the other store keeps without who is told of them."""
         self._heads: dict[str, int] = {}
         """The newest record of each run that was compared."""
         self._blobs: set[str] = set()
@@ -230,6 +234,7 @@ class _Copying:
             await self._renew()
             artifacts += await self._blob(ref)
             self._tell(whole, artifacts)
+        whole = await self._with_told(whole, moves=moves)
         run = self._for_there(whole, row, moves=moves)
         met = await meet(self._target.store, run)
         judged = met.judged
@@ -256,8 +261,45 @@ class _Copying:
             checkpoints=len(whole.records),
             artifacts=artifacts,
             digest=reading.digest.hex(),
-            elsewhere=_elsewhere(checked),
+            elsewhere=(*_elsewhere(checked), *(["notifiers"] if self._leaves_told(whole) else [])),
         )
+
+    async def _with_told(self, whole: WholeRun, *, moves: bool) -> WholeRun:
+        """Return a run with who is told of it, and if it goes for good with what they were not told yet."""
+        if not self._services.store.capabilities.has_notices:
+            return whole
+        run_id = whole.row.run_id
+        told = await cast("NoticeStore", self._services.store).told_of(run_id)
+        unsent = await self._unsent(run_id) if moves else ()
+        if (told or unsent) and not self._target.store.capabilities.has_notices:
+            self._untold.add(run_id)
+            return whole
+        return msgspec.structs.replace(whole, told=told, notices=unsent)
+
+    async def _unsent(self, run_id: str) -> tuple[NoticeRow, ...]:
+        """Return the notices of a run that were not sent, the oldest first."""
+        if not self._services.store.capabilities.has_notices:
+            return ()
+        found: list[NoticeRow] = []
+        before: int | None = None
+        while True:
+            wanted = NoticeFilter(run_id=run_id, limit=PAGE, before=before)
+            page = await cast("NoticeStore", self._services.store).notices(wanted)
+            found += [row for row in page if row.state is not NoticeState.SENT]
+            if len(page) < PAGE:
+                return tuple(reversed(found))
+            before = page[-1].number
+
+    def _leaves_told(self, whole: WholeRun) -> bool:
+        """True if the other store does not keep who is told of a run."""
+        return whole.row.run_id in self._untold
+
+    async def _waits_to_tell(self, run_id: str) -> bool:
+        """True if notices of a run were not sent, and are not there either: it was copied before."""
+        there, unsent = self._target.store, await self._unsent(run_id)
+        if not unsent or not there.capabilities.has_notices:
+            return False
+        return not await cast("NoticeStore", there).notices(NoticeFilter(run_id=run_id, limit=1))
 
     async def _bring_again(self, refs: Sequence[ArtifactRef]) -> None:
         """Bring artifacts once more that were removed there because no run named them yet."""
@@ -391,6 +433,10 @@ class _Copying:
             if row is not None and row.checkpoints == head:
                 # Others may take longer to copy than an answer takes to come.
                 await self._catch_up(row, await open_waits(store, copied.run_id))
+            if await self._waits_to_tell(copied.run_id):
+                return replace(
+                    copied, problem="it stays where it was, as it has notices that are still to be sent."
+                )
             one_more(self._act)
             audit = riding(self._act, copied.run_id, self._target.shown)
             erase = cast(RetainingStore, store).erase

@@ -225,7 +225,10 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
     """Take a step of a flow inside the run into account, or one that opens or ends such a flow."""
     scope, i, item = state.locate(step.path)
     if item is not None:
-        _end_item(state, space, step, slots, scope, i, item)
+        if step.status is Status.RUNNING:
+            state.evolve_at(scope, i, item, step)
+        else:
+            _end_item(state, space, step, slots, scope, i, item)
         return
     if any(_adds_to_nothing(space, scope, slot.written) for slot in slots):
         _fill_item(space, scope)  # it adds to what the item began with, which no step has written
@@ -244,7 +247,8 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
         _follow_units(scope, space, i, units)
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
-            _fill(space, scope, i)
+            if step.undo is None:
+                _fill(space, scope, i)
         elif i not in scope.opened and step.status is not Status.RETRYING:
             # The opening of an atomic flow is not recorded; what it gave is shown all the same.
             _leave(space, scope, i, visit or scope.visit_of(i, step))

@@ -65,6 +65,8 @@ else:
 
 
 T = TypeVar("T")
+_UNDONE = "undone"
+"""`Occasion.UNDONE`; most processes do not load what has all occasions."""
 _RUNNING, _ACCEPTED = Status.RUNNING, Verdict.ACCEPTED
 KEYFRAME_BYTES = 8 * 1024
 """A resume reads at least so much behind a keyframe: some fifty small steps."""
@@ -431,6 +433,8 @@ class Journal:
         ended, about = Status(undo.ends), {"undo": undo.came_to}
         if ended is Status.CANCELLED:
             await self.stop_for_good()
+        if not undo.is_declined and all(row.occasion != _UNDONE for row in self.tells):
+            self.tell(_UNDONE)
         await self.flush(
             Trigger(undo.ends), status=ended, error=undo.error, metadata=about, changes_status=True
         )
@@ -705,8 +709,11 @@ class Journal:
             tuple(self._state.gone) if self._state.gone else (),
             hurries=self.outbox is not None and admission is None,
         )
-        if self._state.undo is not None and self._state.undo.has_begun:
-            commit = self._with_undoing(commit)
+        if self._state.undo is not None:
+            if self._state.undo.has_begun:
+                commit = self._with_undoing(commit)
+            elif status is Status.FAILED:  # while it is cancelled: undone as its flow says of that
+                commit = msgspec.structs.replace(commit, answers_stop=False)
         if self.taken or self.listens:
             pairs = self.listens and bool(commit.waits or commit.closed)
             commit = msgspec.structs.replace(commit, taken=tuple(self.taken), pairs=pairs)

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from everstep.engine import decide
@@ -46,6 +47,7 @@ from everstep.runtime.drive.rest import BREATH, PAUSE, Pauses, Rest
 from everstep.runtime.drive.values import Slot, ValueOutOfReach, out_of_reach, write_aside
 
 if TYPE_CHECKING:
+    from everstep.engine.undo.stack import is_to_end
     from everstep.runtime.drive.children.starts import starts_of
     from everstep.runtime.drive.inbox import DriveInbox
     from everstep.runtime.drive.streams import Streams
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from everstep.runtime.live.around import Surroundings
     from everstep.runtime.waits.open import DriveWaits
 else:
+    is_to_end = on_demand("everstep.engine.undo.stack:is_to_end")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     Surroundings = on_demand("everstep.runtime.live.around:Surroundings")
     DriveInbox = on_demand("everstep.runtime.drive.inbox:DriveInbox")
@@ -80,6 +83,7 @@ _AT_ONCE = frozenset({*_OF_ITS_OWN, Trigger.AUTO})
 """Triggers of checkpoints that wait for no other step."""
 _STEP, _COMPLETED = Trigger.STEP, Status.COMPLETED
 _NO_TIME = timedelta()
+_is_hidden = attrgetter("is_hidden")
 
 
 class Drive:
@@ -354,8 +358,8 @@ class Drive:
             await self._owing.flush(Trigger.UNDO)
             self._keep_lease()
             return
-        if "by_node" in stop.details:
-            self.failure = describe_error(stop)
+        self.failure = describe_error(stop) if "by_node" in stop.details else None
+        self.exception = None
         for place, call in tuple(self._beside.calls.items()):
             if not _reports(call):
                 self._drop(*place)
@@ -495,11 +499,11 @@ class Drive:
             if self._finished and (writing := self._absorb()) is not None:
                 await writing
 
-    def _inside_atomic(self) -> list[Place]:
+    def _inside_atomic(self, wanted: Callable[[Scope], bool] = _is_hidden) -> list[Place]:
         """Return what may start inside atomic flows under way: nothing of what they did is recorded yet."""
         while True:
             self._inner.refill(is_hidden=True)
-            found = [place for place in self._state.startable(self._pauses.now) if place[0].is_hidden]
+            found = [place for place in self._state.startable(self._pauses.now) if wanted(place[0])]
             if self._beside.overdue:
                 found = self._beside.apart_from_overdue(found)
             opening = [(scope, i) for scope, i in found if i in scope.plan.children]
@@ -593,7 +597,7 @@ class Drive:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
         state, beside = self._state, self._beside
         if self._undo is not None:
-            return self._undo.pick(beside, is_busy=bool(beside.calls or self._finished))
+            return self._pick_undo(self._undo)
         while True:
             if self._has_inner and self._inner.fans:
                 self._inner.refill()
@@ -619,6 +623,22 @@ class Drive:
                     self._open(scope, i)
             if self.failure is not None:
                 return []
+
+    def _pick_undo(self, undo: Undoer) -> list[Place]:
+        """Choose what to start of a run that undoes; an atomic flow to be undone comes to its end first."""
+        if self._has_inner:
+            self._inner.go_on_inside()
+        inside = self._inside_atomic(is_to_end) if self._has_inner else []
+        is_busy = bool(self._beside.calls or self._finished or inside)
+        is_busy = is_busy or (self._has_inner and any(map(is_to_end, self._state.scopes())))
+        ready = undo.pick(self._beside, is_busy=is_busy)
+        flows = [(scope, i) for scope, i in ready if i in scope.plan.children]
+        if not flows:
+            return [*inside, *ready]
+        for scope, i in flows:
+            self._inner.fill(scope)
+            self._open(scope, i)
+        return [*self._inside_atomic(is_to_end), *(place for place in ready if place not in flows)]
 
     def _open(self, scope: Scope, i: int) -> None:
         call = self._preparer.held(scope, i) if self._guards is not None else None
@@ -646,9 +666,10 @@ class Drive:
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
-        if self._undo is not None or not (self._state.due or self._state.opened):
+        if not (self._state.due or self._state.opened):
             return False
-        found = starving(self._state.scopes())
+        scopes = self._state.scopes()
+        found = starving(scopes if self._undo is None else filter(is_to_end, scopes))
         if found is not None:
             self._fail_in(*found)
         return found is not None
@@ -748,7 +769,7 @@ class Drive:
         An effect is then only ever repeated with the same inputs and the same key. What is buffered of flows
         that were merely opened follows from what is durable, and may wait.
         """
-        is_owed = self._preparer.has_announced
+        is_owed = self._preparer.has_announced or (self._has_inner and self._inner.has_announced)
         if not is_owed and self._journal.has_ended_steps:
             is_owed = any(
                 recorded_node(call.scope, call.node).acts_in_call
@@ -757,6 +778,8 @@ class Drive:
             )
         if is_owed:
             self._preparer.has_announced = False
+            if self._has_inner:
+                self._inner.has_announced = False
             self._owing.owe(Trigger.BEFORE_EFFECT)
             await self._owing.pay()
 

@@ -5,6 +5,7 @@ the loop as what nested flows add to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,11 +18,17 @@ from everstep.graph.compile.loops import bits
 from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Persist, Status
 from everstep.model.records import ErrorInfo, StepRecord
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import FAILED_ITEM, Lists, lift
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import with_undo
 from everstep.runtime.drive.invoke import Call, InnerFailed, describe_error
 from everstep.runtime.drive.values import Slot
+
+if TYPE_CHECKING:
+    from everstep.engine.undo.stack import is_to_end
+else:
+    is_to_end = on_demand("everstep.engine.undo.stack:is_to_end")
 
 _NAMED = 5
 """How many failed items of a map its error names."""
@@ -44,6 +51,8 @@ class Inner:
         self._lists = Lists(run.space)
         self.fans: dict[OpenedVisit, tuple[Scope, int]] = {}
         """Maps that may have items to open."""
+        self.has_announced = False
+        """True if a record that an atomic flow is about to make effects is to be written first."""
         self.unkept: list[tuple[Scope, StoreUnavailable]] = []
         """Atomic items that have ended, and gave what the store could not take."""
 
@@ -107,6 +116,10 @@ class Inner:
         }
         step = decide.opened(scope, i, reads=reads, items=items, now=self._clock.now())
         is_kept = not scope.is_hidden and (items is not None or not child.is_atomic)
+        if scope.plan.nodes[i].undo is not None and not (is_kept or scope.is_hidden):
+            self.has_announced = True
+            if i not in scope.begun:
+                self._journal.add(with_undo(decide.announced(scope, i, None), scope.plan.nodes[i]), ())
         if is_kept:
             self._journal.add(step, ())
         else:
@@ -120,6 +133,11 @@ class Inner:
         else:
             self._enter(scope, i, 0)
         return None
+
+    def fill(self, scope: Scope) -> None:
+        """Give a flow its inputs, which a fold has none of."""
+        if scope.parent is not None:
+            self._lists.fill(scope)
 
     def refill(self, *, is_hidden: bool = False) -> None:
         """Open items of maps as far as their limits allow; or only of those inside atomic flows."""
@@ -142,7 +160,24 @@ class Inner:
                     break
                 if self._journal.meter is not None and not scope.plan.children[i].is_leaf:
                     self._journal.meter.step_began(scope.path_of(i))  # that of a node's item is its call
+                node = scope.plan.nodes[i]
+                if node.undo is not None and scope.plan.children[i].is_atomic and not scope.is_hidden:
+                    self.has_announced = True
+                    if item not in visit.begun:
+                        self._journal.add(with_undo(decide.item_begun(visit, item), node), ())
                 self._enter(scope, i, item)
+
+    def go_on_inside(self) -> None:
+        """Let atomic flows that can be undone come to their ends, though their run goes on no more."""
+        for scope, i, visit in tuple(self._state.fans()):
+            for item in sorted(visit.begun - visit.scopes.keys()):
+                self.fill(scope)
+                self._lists.read(scope, i)
+                self._enter(scope, i, item)
+        for scope in tuple(self._state.scopes()):
+            if is_to_end(scope):
+                self._state.stir(scope)
+                self.end_if_at_rest(scope)
 
     def _parked(self, visit: OpenedVisit) -> int:
         """Return how many items of a map only wait for answers; those take no other's place."""

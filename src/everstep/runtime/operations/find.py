@@ -21,6 +21,7 @@ from everstep.engine.query.tree import (
     OF_ERRORS,
     OF_HEADS,
     OF_TAG,
+    OF_UNDO,
     OF_WAITS,
     Compare,
     Every,
@@ -213,7 +214,7 @@ def unread_of(row: RunRow, fields: Collection[str]) -> set[str]:
         **dict.fromkeys(OF_ERRORS, row.status in _FAILED),
         **dict.fromkeys(OF_HEADS, row.ended_at is None),
     }
-    return {field for field in fields if has.get(field) or is_of_labels(field)}
+    return {field for field in fields if has.get(field) or is_of_labels(field) or field in OF_UNDO}
 
 
 async def facts_of(
@@ -225,7 +226,7 @@ async def facts_of(
     def of(these: Collection[str]) -> list[RunRow]:
         return [row for row in rows if unread[row.run_id].intersection(these)]
 
-    has_labels = any(map(is_of_labels, fields))
+    has_labels = any(is_of_labels(field) or field in OF_UNDO for field in fields)
     labels = await labels_of_runs(services, rows) if has_labels else {}
     heads = await heads_of(services.store, of(OF_HEADS))
     failed = of(OF_ERRORS)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
 
 from everstep.engine.limits.keys import key_name
 from everstep.engine.limits.rates import micros_at, micros_of, moment_at, open_at
+from everstep.engine.limits.slots import key_alone
 from everstep.model.durations import spell
 from everstep.model.enums import Status
-from everstep.model.leases import KeyLimit, KeyState, WorkerRow, keys_in
+from everstep.model.leases import ALONE, KeyLimit, KeyState, WorkerRow, keys_in
 from everstep.model.shapes import Count, Instant
 from everstep.ports.limits import LimitingStore
 from everstep.ports.store import RunFilter, RunRow
@@ -21,6 +23,8 @@ from everstep.runtime.services import Services
 
 LOOKED_AT: Final = 5_000
 """So many of the newest running runs of a flow are looked at."""
+HOLDERS: Final = 200
+"""Of so many keys that one run has at a time it is looked up which."""
 _PAGE: Final = 1_000
 
 
@@ -34,7 +38,7 @@ class LimitInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """The value that its runs have in common; empty of a supplier."""
     running: Count
-    """How many runs are driven, or calls made."""
+    """How many runs are driven, or calls made; of a singleton, whether a run has the key."""
     most: Count | None
     """How many may be at once, as live workers have it; none if that is not limited or not known."""
     started: Count
@@ -66,7 +70,8 @@ async def limits_of(services: Services, workers: Sequence[WorkerRow]) -> list[Li
         if limits:
             rows = await _running(services, flow_id)
             states = await store.limit_states(key_name(flow_id, ""), limit=LOOKED_AT)
-            found += _of_flow(flow_id, limits, rows, states, now)
+            holders = await _holders(services, flow_id, limits, rows, states)
+            found += _of_flow(flow_id, limits, rows, states, now, holders)
     suppliers = await store.limit_states("node ", limit=LOOKED_AT)
     calls = [_of_supplier(name, KeyState.of(body), now) for name, body in suppliers.items()]
     found += [one for one in calls if one.running or one.started or one.until is not None]
@@ -86,12 +91,33 @@ async def _running(services: Services, flow_id: str) -> list[RunRow]:
     return rows
 
 
+async def _holders(
+    services: Services,
+    flow_id: str,
+    limits: Mapping[str, KeyLimit],
+    rows: Iterable[RunRow],
+    states: Mapping[str, bytes],
+) -> dict[str, str]:
+    """Return the runs that have keys of these rows alone and have not ended, by the names of their states."""
+    found: dict[str, str] = {}
+    if not any(limit.alone for limit in limits.values()):
+        return found
+    names = dict.fromkeys(key_name(flow_id, key) for row in rows if (key := key_alone(row.group)) is not None)
+    for name in islice((name for name in names if name in states), HOLDERS):
+        for run_id in KeyState.of(states[name]).holders:
+            row = await services.store.run(run_id)
+            if row is not None and not row.status.is_final:
+                found[name] = run_id
+    return found
+
+
 def _of_flow(
     flow_id: str,
     limits: Mapping[str, KeyLimit],
     rows: Iterable[RunRow],
     states: Mapping[str, bytes],
     now: datetime,
+    holders: Mapping[str, str],
 ) -> Iterable[LimitInfo]:
     running: Counter[str] = Counter()
     waiting: dict[str, list[datetime]] = {}
@@ -110,25 +136,29 @@ def _of_flow(
     for key, name in keys.items():
         limit, state = limits[name], kept.get(key, KeyState())
         started, until = _rate(state, limit, now)
-        waits = waiting.get(key, [])
+        waits, holder = waiting.get(key, []), holders.get(key_name(flow_id, key))
+        if limit.alone:
+            running[key] = int(holder is not None)
         if not (running[key] or waits or started):
             continue
         yield LimitInfo(
-            limit=name,
+            limit=name.removeprefix(ALONE),
             flow=flow_id,
             key=key.partition("=")[2],
             running=running[key],
-            most=limit.running,
+            most=1 if limit.alone else limit.running,
             started=started,
             rate=_spelled(limit),
             waiting=len(waits),
             since=min(waits, default=None),
             until=until,
-            why=_why(limit, running[key], started, until) if waits else "",
+            why=_why(limit, running[key], started, until, holder) if waits else "",
         )
 
 
-def _why(limit: KeyLimit, running: int, started: int, until: datetime | None) -> str:
+def _why(limit: KeyLimit, running: int, started: int, until: datetime | None, holder: str | None) -> str:
+    if limit.alone and holder is not None:
+        return f"run {holder} has not ended"
     if limit.running is not None and running >= limit.running:
         return f"{running} of {limit.running} run"
     if until is not None:

@@ -14,7 +14,7 @@ from everstep.engine.forks import run_again
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.engine.undo.stack import Undoing
+from everstep.engine.undo.stack import Undoing, is_undone
 from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
@@ -26,7 +26,7 @@ from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import RESULT, START, StepRecord
 from everstep.model.shapes import shown
 from everstep.model.waits import DEADLINE_KIND, SETTLE, SettledBy, VotingInfo, WaitRow, WaitStatus
-from everstep.ports.store import RunRow
+from everstep.ports.store import RunRow, StopRequest
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.context import RunContext
@@ -208,6 +208,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.stop_request is not None
+    over = over or (row.status.is_final and state.undo is not None and state.undo.is_over)
     waits = tuple(
         _awaited(look_at_wait(services.codecs, wait), state)
         for wait in await open_waits(services.store, run_id)
@@ -235,7 +236,7 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
         becomes_fork=not waiting.goes_on,
     )
     if state.undo is not None:
-        explained = _with_undo(explained, state.undo)
+        explained = _with_undo(explained, state.undo, flow, row.stop_request, state)
     if over or explained.is_undoing or compat.verdict is not Compatibility.CONTINUES:
         return msgspec.structs.replace(explained, recorded=tuple(_recorded(state, is_over=True)))
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun" or _goes_on_inside(wait)}
@@ -248,9 +249,12 @@ async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) 
     )
 
 
-def _with_undo(explained: Explanation, undo: Undoing) -> Explanation:
+def _with_undo(
+    explained: Explanation, undo: Undoing, flow: Flow, stop: StopRequest | None, state: RunState
+) -> Explanation:
     """Return it with what would be undone, or is yet to be."""
-    undoes = () if undo.is_over else tuple(entry.address for entry in reversed(undo.stack))
+    is_left = not undo.is_over and (stop is None or is_undone(undo, flow.undo, stop, state.scopes()))
+    undoes = tuple(entry.address for entry in reversed(undo.stack)) if is_left else ()
     return msgspec.structs.replace(explained, undoes=undoes, is_undoing=undo.has_begun)
 
 

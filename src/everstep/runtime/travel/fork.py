@@ -24,6 +24,7 @@ from everstep.model.address import Address, Segment
 from everstep.model.commits import NO_LABELS, OWN_FLOWS, Labels
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger, ValueForm
+from everstep.model.leases import ALONE
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Undo, Written
 from everstep.model.waits import HadEvent
 from everstep.on_demand import on_demand
@@ -39,10 +40,12 @@ from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
     from everstep.runtime.drive.attributes import inherited
+    from everstep.runtime.guards.slots import note_unfinished
     from everstep.runtime.operations.acting import riding, written
     from everstep.runtime.travel.had_events import had_by
 else:
     inherited = on_demand("everstep.runtime.drive.attributes:inherited")
+    note_unfinished = on_demand("everstep.runtime.guards.slots:note_unfinished")
     riding = on_demand("everstep.runtime.operations.acting:riding")
     written = on_demand("everstep.runtime.operations.acting:written")
     had_by = on_demand("everstep.runtime.travel.had_events:had_by")
@@ -130,9 +133,16 @@ async def fork(
     if audit is not None:
         written(audit, is_done=verdict is Verdict.ACCEPTED)
     _check_admitted(verdict, new_id, link.where)
+    return await _told(services, runs, row, new_id)
+
+
+async def _told(services: Services, runs: RunReader, parent: RunRow, new_id: str) -> RunRow:
+    """Let those know of a fork who have to."""
+    if parent.group is not None and ALONE in parent.group:
+        await note_unfinished(services, parent.flow_id, parent.group, new_id)
     if services.meter is not None:
-        services.meter.of(link.row.flow_id).forked()
-    await services.ring(new_id, link.row.flow_id)
+        services.meter.of(parent.flow_id).forked()
+    await services.ring(new_id, parent.flow_id)
     return await runs.row(new_id)
 
 

@@ -191,6 +191,8 @@ class DriveWaits:
             self._journal.tells += tuple(tells_of_wait(self._services, wait, opened.wait_id, now))
         if guard.startswith(BUDGET):
             tell_of_budget(self._journal)
+        if wait.tells:
+            self._journal.tell(wait.tells)
         self.opened.append(
             WaitRow(
                 wait_id=opened.wait_id,

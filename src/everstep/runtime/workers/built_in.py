@@ -27,7 +27,7 @@ class BuiltIn:
 
 BULK: Final = BuiltIn(BULK_FLOW, "3c09449bf6d7a3bea6af4a21ce2eba05")
 ASK_HASH: Final = "b689a6eabaf946ac24bb1a3d3e779058"
-SCHEDULE_HASH: Final = "555956193b444c3d56ac09b52ba9bb69"
+SCHEDULE_HASH: Final = "632c5ee6412927c987146b6291ac1934"
 
 
 def asking(flow: str) -> BuiltIn:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from everstep.errors import NoRoom
 from everstep.graph.author.flow import Flow
-from everstep.graph.limits import rule_of
+from everstep.graph.limits import rules_of
 from everstep.ports.store import RunRow, TakenUp
 from everstep.runtime.services import Services
 from everstep.runtime.workers.claim import take_up_within
@@ -32,7 +32,7 @@ async def wait_for_room(
     on_wait: Callable[[datetime], None],
 ) -> TakenUp:
     """Claim a run once its limits leave room for it; an impatient caller gets `NoRoom` at once."""
-    rules, is_told = [rule_of(limit) for limit in flow.limits], False
+    rules, is_told = rules_of(flow.limits), False
     while True:
         seen = services.changes()
         try:

@@ -53,6 +53,7 @@ from everstep.model.waits import Vote, VotingInfo
 from everstep.results import (
     AgainNode,
     Awaited,
+    BackfillInfo,
     BulkProgress,
     Compat,
     CompatGroup,
@@ -72,6 +73,7 @@ from everstep.results import (
     NodeDurations,
     Planned,
     Recorded,
+    ScheduleInfo,
     Spread,
     Untaken,
 )
@@ -88,9 +90,11 @@ from everstep.server.shapes import (
     Pauses,
     RunCounts,
     Runs,
+    ScheduleList,
     ShownFlow,
     ShownNode,
     ShownRun,
+    Times,
     UntakenRuns,
     Waits,
     Workers,
@@ -185,6 +189,11 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     ValueCut: "type state count start version size pointer is_cut mime shape",
     CutChild: "cut",
     Waits: "waits next",
+    ScheduleList: "schedules next",
+    ScheduleInfo: "schedule_id flow cron every zone overlap catch_up jitter time_input priority group "
+    "declared status paused next last last_run started skipped missed pending refused backfill",
+    BackfillInfo: "after until started there left",
+    Times: "times",
     NoticeList: "notices next",
     NoticeInfo: "id number run_id notifier occasion state at due_at tries sent_at wait_id",
     WaitInfo: "id run_id flow node visit kind listens_for scheduler status opened_at due_at notified_at "
@@ -240,6 +249,7 @@ INSTEAD: Mapping[type[msgspec.Struct], Mapping[str, Any]] = {
         "token_metadata": None,
         "link": None,
     },
+    ScheduleInfo: {"tags": {}, "said": WITHHELD},
     NoticeInfo: {"error": WITHHELD},
     Explanation: {"paused": WITHHELD},
     Compat: {"reason": WITHHELD, "fix": WITHHELD, "warnings": ()},
@@ -326,7 +336,7 @@ QUERIED = frozenset(
             "started",
             "ended",
         ),
-        *("pinned", "needs_repair", "paused", "changed", "waiting", "waiting_at", "error_code"),
+        *("pinned", "needs_repair", "paused", "changed", "waiting", "waiting_at", "error_code", "undoing"),
     }
 )
 """What a query of a viewer may name: by one that names a text, the text could be found letter by letter."""

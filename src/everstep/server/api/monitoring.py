@@ -1,4 +1,4 @@
-"""What watches the service itself: health, metrics, and the description of the API."""
+"""What watches the service itself and its store: health, metrics, and the description of the API."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from everstep.server.wire import HEADERS, answer
 async def healthz(service: Service, request: Request) -> Response:
     """Say that the service answers, and nothing else."""
     return answer(Health())
+
+
+async def store(service: Service, request: Request) -> Response:
+    """Say how the store is, and what it keeps."""
+    return answer(await service.looked_over.seen(service.host, service.flows.values()))
 
 
 async def me(service: Service, request: Request) -> Response:

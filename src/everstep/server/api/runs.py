@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.shaping import shaped_channel, shaped_inputs
-from everstep.client.views import RunInfo, WorkerInfo
+from everstep.client.views import RunInfo, StartedRun, WorkerInfo
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import BULK_FLOW
@@ -82,7 +82,11 @@ async def start(service: Service, request: Request) -> Response:
         deadline=body.deadline,
         **who_of(request, body),
     )
-    return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
+    status = 202
+    if isinstance(info, StartedRun) and info.joined:
+        await check_run_seen(service, seen_by(request), info.run_id)  # another may have started it
+        status = 200
+    return answer(info, status, {"Location": f"/runs/{info.run_id}"})
 
 
 async def listing(service: Service, request: Request) -> Response:

@@ -120,9 +120,9 @@ class Claims:
             chosen = list(choose(_lanes(due, limited), limit=left, room=room, turns=self._turns))
             if not chosen:
                 break
-            for _, lane in chosen:
-                if keys is not None and lane.starts:
-                    keys.started(lane.flow_id, lane.group)
+            for run_id, lane in chosen:
+                if keys is not None:
+                    keys.started(lane.flow_id, lane.group, run_id, starts=lane.starts)
             made = [wish.new_owner() for _ in chosen]
             runs = [self._lines.known(run_id) for run_id, _ in chosen]
             if not ledger.note(list(zip(runs, made, strict=True)), now, keys):
@@ -150,7 +150,22 @@ class Claims:
         """Return what limits leave room for; none if there are none."""
         if not any(quota.limits for quota in quotas.values()):
             return None
-        return KeyRoom(quotas, live, ledger.state, micros_at(now), self._full)
+        known: dict[str, bool] = {}
+
+        def is_under_way(run_id: str) -> bool:
+            if run_id not in known:  # each look is a call, and this claim is judged by one
+                known[run_id] = self._is_under_way(run_id, ledger, now)
+            return known[run_id]
+
+        return KeyRoom(quotas, live, ledger.state, micros_at(now), self._full, is_under_way)
+
+    def _is_under_way(self, run_id: str, ledger: ClaimLedger, now: datetime) -> bool:
+        """True if a run has begun, or is about to, and has not ended."""
+        is_pending = run_id in ledger.pending(now)  # first: once it is not, its log tells
+        standing = self._lines.fresh(run_id).standing
+        if standing is None or standing.row.status.is_final:
+            return False
+        return is_pending or standing.epoch > 0
 
     def lease_within(
         self, run_id: str, wish: ObjectsWish, limits: Sequence[KeyLimit], void_epoch: int | None
@@ -171,10 +186,10 @@ class Claims:
             if (held := self._lines.held(line, standing)) is not None and held.expires_at > now:
                 live[flow_id, group] -= 1  # its own, which is to be taken over or refused
             keys = self._keys({flow_id: Quota(limits=tuple(limits))}, live, ledger, now)
-            if keys is not None and not keys.has(flow_id, group, starts=starts):
+            if keys is not None and not keys.has(flow_id, group, starts=starts, run_id=run_id):
                 raise keys.refusal(run_id, flow_id, group, starts=starts)
-            if keys is not None and starts:
-                keys.started(flow_id, group)
+            if keys is not None:
+                keys.started(flow_id, group, run_id, starts=starts)
             owner = wish.new_owner()
             if not ledger.note([(line, owner)], now, keys):
                 continue

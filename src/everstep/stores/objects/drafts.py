@@ -326,6 +326,12 @@ class Draft:
             attributes, undoing = labels.attributes, labels.undoing
             self.set(what="restored", tags=labels.tags, attributes=attributes, undoing=undoing)
 
+    def restore_told(self, told: Told, notices: Sequence[NoticeRow]) -> None:
+        """Take in who is told of a run, and the notices that were not sent where it comes from."""
+        if told:
+            self.set(what="restored", told=told)
+        self._notice(notices)
+
     def recode_signals(self, signals: Sequence[RecodedSignal]) -> int:
         """Give signals that were not taken, and still say what was read, other bytes for it."""
         replaced = 0

@@ -263,6 +263,7 @@ class RunKeeping:
                 draft.restore_inbox(run.inbox)
                 draft.restore_had(run.had)
                 draft.restore_labels(run.labels)
+                draft.restore_told(run.told, run.notices)
                 draft.tell(run.audit)
             return draft.place
 

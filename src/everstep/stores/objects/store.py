@@ -378,6 +378,10 @@ class ObjectStore:
     async def notices(self, wanted: NoticeFilter) -> Notices:
         return await self._aside(self._listing.notices, wanted)
 
+    async def told_of(self, run_id: str) -> Told:
+        standing = (await self._aside(self.lines.fresh, run_id)).standing
+        return {} if standing is None or standing.gone else standing.told or {}
+
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None
     ) -> Notices:

@@ -246,9 +246,19 @@ class PostgresDueRuns:
                 if room.has(key[1], key[2], starts=key[3])
             ]
             if not has_more or sum(some) >= wish.limit:
+                self._add_holders(db, wish, found)
                 return found
             for flow_id in limited:
                 full.setdefault(flow_id, set()).update(self.limits.full_groups(flow_id))
+
+    def _add_holders(self, db: Connection, wish: DueWish, found: dict[LaneKey, list[list[Found]]]) -> None:
+        """Add what has a key alone and is due itself: it may lie behind those that wait for it."""
+        asked = [text(run_id) for run_id in self.limits.holders() if run_id not in wish.apart_from]
+        for row in rows(db, self._sql["due_holders"], (array(asked), wish.now)) if asked else ():
+            run, candidate = run_row(row), Candidate.of(row)
+            if (run.flow_id, run.flow_hash) in wish.flows:
+                lane = (run.priority, run.flow_id, run.group or "", False)
+                found.setdefault(lane, []).append([(0, candidate.key, candidate)])
 
     def _lanes(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from everstep.engine.claims import Room
@@ -29,6 +30,8 @@ class PostgresLimits:
         """Held by who claims: one claim at a time knows what is below."""
         self._known: dict[str, KeyState] = {}
         """States that were read for the claim that is being made."""
+        self._under_way: dict[str, bool] = {}
+        """Whether runs that have a key alone have ended, as far as it was looked up for that claim."""
         self._keys: KeyRoom | None = None
         self._now = 0
 
@@ -41,8 +44,10 @@ class PostgresLimits:
             return self._known[key]
 
         self._known = {}
+        self._under_way = {}
         self._now = now
-        self._keys = KeyRoom(quotas, live, read, now, self.full)
+        is_under_way = partial(self._is_under_way, db)
+        self._keys = KeyRoom(quotas, live, read, now, self.full, is_under_way)
         return self._keys
 
     def room(
@@ -67,6 +72,22 @@ class PostgresLimits:
         found = rows(db, self._sql["limit_states"], (array([text(key) for key in keys]),))
         kept = {read_text(key): KeyState.of(bytes(state)) for key, state in found}
         self._known |= {key: kept.get(key, KeyState()) for key in keys}
+        self._look_up(db, {run_id for key in keys for run_id in self._known[key].holders})
+
+    def _look_up(self, db: Connection, run_ids: Iterable[str]) -> None:
+        if asked := sorted(set(run_ids) - self._under_way.keys()):
+            found = rows(db, self._sql["under_way"], (array([text(run_id) for run_id in asked]),))
+            under_way = {read_text(run_id) for (run_id,) in found}
+            self._under_way |= {run_id: run_id in under_way for run_id in asked}
+
+    def _is_under_way(self, db: Connection, run_id: str) -> bool:
+        self._look_up(db, [run_id])
+        return self._under_way[run_id]
+
+    def holders(self) -> list[str]:
+        """Return the runs that keep others from starting, as far as it was asked."""
+        assert self._keys is not None
+        return [run_id for held in self._keys.holders.values() for run_id in held]
 
     def full_groups(self, flow_id: str) -> list[str]:
         """Return groups of which the rate is known to be full."""
@@ -89,15 +110,14 @@ class PostgresLimits:
     ) -> None:
         """Raise `NoRoom` if a run may not be driven now."""
         keys = self._keys_of(db, {row.flow_id: Quota(limits=tuple(limits))}, live, now)
-        if not keys.has(row.flow_id, row.group or "", starts=starts):
+        if not keys.has(row.flow_id, row.group or "", starts=starts, run_id=row.run_id):
             raise keys.refusal(row.run_id, row.flow_id, row.group or "", starts=starts)
 
     def keep_starts(self, db: Connection, claimed: Iterable[tuple[RunRow, Lease]]) -> None:
-        """Keep that runs got their first lease; in the transaction that gives it."""
+        """Keep which runs began, and which have a key alone; in the transaction that gives them a lease."""
         assert self._keys is not None
         for row, lease in claimed:
-            if lease.epoch == 1:
-                self._keys.started(row.flow_id, row.group or "")
+            self._keys.started(row.flow_id, row.group or "", row.run_id, starts=lease.epoch == 1)
         self._keep(db, {key: state.body() for key, state in self._keys.changed.items()})
 
     def _keep(self, db: Connection, states: Mapping[str, bytes | None]) -> None:

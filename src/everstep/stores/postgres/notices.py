@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from everstep.engine.notices.rows import is_same_try, rows_told
-from everstep.model.commits import NoticeRow
+from everstep.model.commits import NoticeRow, Told
 from everstep.ports.notices import NoticeFilter
+from everstep.ports.restoring import WholeRun
 from everstep.stores.columns import EPOCH, span_to_int, to_time
-from everstep.stores.notice_rows import NOTICES, SET, NoticeRows, read_told
+from everstep.stores.notice_rows import NOTICES, SET, NoticeRows, read_told, told_text
 from everstep.stores.postgres.address import PostgresAddress
 from everstep.stores.postgres.columns import array, read_text, text
 from everstep.stores.postgres.connections import Connection, rows
@@ -32,6 +33,18 @@ class PostgresNotices:
     def __init__(self, at: PostgresAddress) -> None:
         self._sql = {name: _filled(query) for name, query in read_queries(at, "notices.sql").items()}
         self._rows = NoticeRows(keep={str: text}, read={str: read_text})
+
+    def told_of(self, db: Connection, run_id: str) -> Told:
+        """Return who is told of a run."""
+        found = rows(db, self._sql["told"], (text(run_id),))
+        return read_told(None if not found or found[0][1] is None else read_text(found[0][1]))
+
+    def restore(self, db: Connection, run: WholeRun) -> None:
+        """Keep who is told of a run that comes from another store, and what they were not told yet."""
+        if run.told:
+            db.execute(self._sql["set_told"], (text(run.row.run_id), text(told_text(run.told))))
+        if run.notices:
+            self.tell(db, run.row.run_id, run.notices, None)
 
     def tell(self, db: Connection, run_id: str, tells: Iterable[NoticeRow], now: int | None) -> None:
         """Write the notices that an act on a run means; in the transaction of that."""

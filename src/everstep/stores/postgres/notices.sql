@@ -2,6 +2,9 @@
 SELECT r.run_key, r.notifiers, (SELECT max(sequence) FROM {schema}.checkpoints AS c WHERE c.run_key = r.run_key)
 FROM {schema}.runs AS r WHERE r.run_id = $1;
 
+-- name: set_told
+UPDATE {schema}.runs SET notifiers = $2 WHERE run_id = $1;
+
 -- name: add_notice
 INSERT INTO {schema}.notices (run_key, {notice_columns})
 SELECT $1, {notice_columns} FROM json_populate_record(NULL::{schema}.notices, $2);

@@ -172,6 +172,10 @@ SELECT {run} FROM {schema}.runs WHERE run_id = $1;
 -- name: run_now
 SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE run_id = $1;
 
+-- name: due_holders
+SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs
+WHERE run_id = ANY ($1::text[]) AND status = 'running' AND expires_at IS NULL AND needs_repair IS NULL;
+
 -- name: runs
 SELECT {run} FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
@@ -447,6 +451,10 @@ SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name
 
 -- name: limit_now
 SELECT coalesce($1::bigint, {schema}.now_1());
+
+-- name: under_way
+SELECT run_id FROM {schema}.runs
+WHERE run_id = ANY ($1::text[]) AND epoch > 0 AND status IN ('running', 'halted');
 
 -- name: limit_states
 SELECT limit_key, state FROM {schema}.limit_states WHERE limit_key = ANY ($1::text[]);

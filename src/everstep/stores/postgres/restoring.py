@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from everstep.model.commits import NO_LABELS
@@ -31,8 +33,14 @@ from everstep.stores.postgres.connections import Connection, rows
 _BATCH_BYTES = 8 << 20
 
 
-def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) -> Restored:
-    """Keep a run with its records and waits in one transaction."""
+def restore(
+    db: Connection,
+    sql: dict[str, str],
+    run: WholeRun,
+    channel: str,
+    more: Callable[[Connection, WholeRun], None],
+) -> Restored:
+    """Keep a run with its records and waits in one transaction, and `more` of it."""
     check_run(run, MOST, "PostgreSQL")
     with db.transaction():
         if run.row.forked_at is not None and not _has_base(db, sql, run):
@@ -61,6 +69,7 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
             db.execute(sql["restore_labels"], (inserted[0][0], *told))
             if run.labels.undoing:
                 db.execute(sql["restore_undoing"], (inserted[0][0], text(run.labels.undoing)))
+        more(db, run)
         db.execute(sql["note_change"], (channel,))
         return Restored.RESTORED
 

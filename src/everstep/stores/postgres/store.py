@@ -13,7 +13,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, Labels, NoticeRow, Tag, Tagging, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -412,8 +412,12 @@ class PostgresStore:
             return replaced
 
     async def restore(self, run: WholeRun) -> Restored:
-        ask = partial(restore, sql=self._sql, run=run, channel=self._channel)
+        ask = partial(restore, sql=self._sql, run=run, channel=self._channel, more=self._restore_more)
         return await self._acted(run.audit, ask, lambda verdict: verdict is Restored.RESTORED)
+
+    def _restore_more(self, db: Connection, run: WholeRun) -> None:
+        if run.told or run.notices:
+            self._notices.restore(db, run)
 
     async def lease(
         self,
@@ -548,6 +552,9 @@ class PostgresStore:
 
     async def notices(self, wanted: NoticeFilter) -> Notices:
         return await self._aside(lambda db: self._notices.listed(db, wanted))
+
+    async def told_of(self, run_id: str) -> Told:
+        return await self._aside(lambda db: self._notices.told_of(db, run_id))
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

@@ -14,6 +14,7 @@ import msgspec
 from everstep.engine.claims import ClaimTurns, Lane, Room, choose
 from everstep.engine.limits.keys import KeyRoom
 from everstep.errors import StoreUnavailable
+from everstep.model.enums import Status
 from everstep.model.leases import KeyLimit, KeyState, Lease, Quota
 from everstep.ports.limits import LimitChange
 from everstep.ports.store import RunRow, no_such_run
@@ -62,8 +63,8 @@ class RedisLimits:
                     lease, arguments = judge(row, fields, look.now)
                     judged.append((row.changed(lease=lease, needs_repair=row.kept_mark), lease, lane))
                     told += arguments
-                    if lease.epoch == 1:
-                        look.keys.started(lane.flow_id, lane.group)
+                    await look.read_of(lane.flow_id, lane.group)
+                    look.keys.started(lane.flow_id, lane.group, run_id, starts=lease.epoch == 1)
             if not judged:
                 return []
             given = await self._claim("1", wish.quotas, told, look.version, look.keys)
@@ -88,13 +89,14 @@ class RedisLimits:
             if row.lease is not None and row.lease.expires_at > moment(now):
                 live[row.flow_id, group] -= 1  # its own, which is to be taken over or refused
             states = dict[str, KeyState]()
-            keys = KeyRoom(quotas, live, states.__getitem__, now, self.full)
+            under_way = set[str]()
+            keys = KeyRoom(quotas, live, states.__getitem__, now, self.full, under_way.__contains__)
             states |= await self.read(keys.rated(row.flow_id, group))
-            if not keys.has(row.flow_id, group, starts=starts):
+            under_way |= await self.under_way(states.values())
+            if not keys.has(row.flow_id, group, starts=starts, run_id=run_id):
                 raise keys.refusal(run_id, row.flow_id, group, starts=starts)
             lease, told = judge(row, fields, now)
-            if starts:
-                keys.started(row.flow_id, group)
+            keys.started(row.flow_id, group, run_id, starts=starts)
             given = await self._claim("0", {}, told, version, keys)
             if given is not None and given[0]:
                 return lease
@@ -126,6 +128,16 @@ class RedisLimits:
         _, _, found = await self._ask("limit_look", *keys)
         return {key: KeyState.of(body or None) for key, body in zip(keys, found, strict=True)}
 
+    async def under_way(self, states: Iterable[KeyState]) -> set[str]:
+        """Return which of the runs that have a key alone have begun and not ended."""
+        asked = sorted({run_id for state in states for run_id in state.holders})
+        found = await self._ask("rows", *asked) if asked else []
+        return {
+            run_id
+            for run_id, fields in zip(asked, map(hash_of, found), strict=True)
+            if fields.get(b"epoch", b"0") != b"0" and not run_row(run_id, fields).status.is_final
+        }
+
     async def change(self, key: str, change: LimitChange) -> Any:
         """Change what is kept under a key."""
         for _ in range(_TRIES * 4):
@@ -150,6 +162,8 @@ class _Look:
         self._wish = wish
         self._limited = {flow_id for flow_id, quota in wish.quotas.items() if quota.limits}
         self._states: dict[str, KeyState] = {}
+        self._under_way: set[str] = set()
+        """Runs that have a key alone and have not ended, of the states that were read."""
         self._lanes: dict[LaneKey, list[tuple[float, bytes]]] = {}
         self._full: dict[str, set[str]] = {}
         self.version = version
@@ -167,7 +181,12 @@ class _Look:
             if room is None:
                 counted = _counted(live)
                 self.keys = KeyRoom(
-                    self._wish.quotas, counted, self._states.__getitem__, self.now, self._limits.full
+                    self._wish.quotas,
+                    counted,
+                    self._states.__getitem__,
+                    self.now,
+                    self._limits.full,
+                    self._under_way.__contains__,
                 )
                 room = Room(self._wish.quotas, counted, self.keys)
             met = await self._met(found)
@@ -175,6 +194,7 @@ class _Look:
                 break
             for flow_id in self._limited:
                 self._full.setdefault(flow_id, set()).update(self._known_full(flow_id))
+        await self._add_holders()
         lanes = [
             Lane(*key[:3], [name[_NUMBER:].decode() for _, name in sorted(due)], starts=key[3])
             for key, due in self._lanes.items()
@@ -208,9 +228,30 @@ class _Look:
                     met.add(key)
                     self._lanes.setdefault(key, []).append((at, name))
         rated = {one for _, flow, group, starts in met if starts for one in self.keys.rated(flow, group)}
-        unread = sorted(rated - self._states.keys())
-        self._states |= await self._limits.read(unread)
+        await self._read(rated)
         return met
+
+    async def read_of(self, flow_id: str, group: str) -> None:
+        """Read the states of a group."""
+        await self._read(self.keys.rated(flow_id, group))
+
+    async def _read(self, keys: Iterable[str]) -> None:
+        if unread := sorted(set(keys) - self._states.keys()):
+            read = await self._limits.read(unread)
+            self._states |= read
+            self._under_way |= await self._limits.under_way(read.values())
+
+    async def _add_holders(self) -> None:
+        """Add what has a key alone and is due itself: it may lie behind those that wait for it."""
+        held = [run_id for found in self.keys.holders.values() for run_id in found]
+        asked = [run_id for run_id in held if run_id not in self._wish.apart_from]
+        found = await self._limits._ask("rows", *asked) if asked else []
+        for run_id, fields in zip(asked, map(hash_of, found), strict=True):
+            row = run_row(run_id, fields)
+            is_due = row.status is Status.RUNNING and row.lease is None and row.needs_repair is None
+            if is_due and (row.flow_id, row.flow_hash) in self._wish.flows:
+                lane = (row.priority, row.flow_id, row.group or "", False)
+                self._lanes.setdefault(lane, []).append((0.0, b"0" * _NUMBER + run_id.encode()))
 
     def _pass_over(self, room: Room, met: Iterable[LaneKey]) -> bool:
         """Leave out the groups that have no room; true if there are any."""

@@ -23,7 +23,7 @@ _TELLING = (
 )
 _PARTS = {
     "put": ["auditing", "opening", "telling"],
-    "restore": ["auditing", "opening"],
+    "restore": ["auditing", "opening", "placing"],
     "change_notice": ["auditing", "placing", "telling"],
     **{name: ["auditing"] for name in (*_TELLING, "pause_lane")},
     **{name: ["marks"] for name in ("claim", "held", "list")},

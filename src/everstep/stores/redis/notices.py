@@ -24,6 +24,11 @@ def notice_arguments(row: NoticeRow, to: NoticeRow | None) -> tuple[str | bytes 
     return (*was, msgspec.msgpack.encode(flat({name: kept[name] for name in SET})))
 
 
+def notice_fields(row: NoticeRow) -> list[str | bytes]:
+    """Return what is kept of a notice that comes from another store, apart from its number."""
+    return flat({name: value for name, value in _ROWS.kept(row).items() if value is not None})
+
+
 def notice_row(found: Sequence[bytes]) -> NoticeRow:
     """Read a notice."""
     row: Mapping[bytes, bytes] = hash_of(found)

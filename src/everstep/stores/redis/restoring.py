@@ -12,6 +12,7 @@ import msgspec
 from everstep.ports.restoring import EPOCHS_OF_A_LIFE, Restored, WholeRun, judge_there
 from everstep.ports.store import StoredRecord
 from everstep.stores.columns import check_run
+from everstep.stores.notice_rows import told_text
 from everstep.stores.redis.blobs import MOST
 from everstep.stores.redis.fields import (
     KEYFRAME,
@@ -26,6 +27,7 @@ from everstep.stores.redis.fields import (
     tag_fields,
     wait_fields,
 )
+from everstep.stores.redis.notices import notice_fields
 from everstep.stores.redis.wire import Argument
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -76,6 +78,10 @@ def _arguments(run: WholeRun) -> list[Argument]:
         brings["attributes"] = attribute_fields(run.labels.attributes)
     if run.labels.undoing:
         brings["undoing"] = run.labels.undoing
+    if run.told:
+        brings["told"] = told_text(run.told)
+    if run.notices:
+        brings["notices"] = [notice_fields(row) for row in run.notices]
     if run.row.forked_at is not None:
         brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
     head, first = run.head, run.records[0].sequence

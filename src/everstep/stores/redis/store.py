@@ -14,7 +14,7 @@ from everstep.engine.claims import ClaimTurns
 from everstep.engine.trimming import check_trim, judge_erasure
 from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from everstep.ports.limits import LimitChange
     from everstep.ports.live import LiveRing
     from everstep.ports.notices import NoticeFilter
+    from everstep.stores.notice_rows import read_told
     from everstep.stores.redis.limits import RedisLimits, Wish
     from everstep.stores.redis.live import RedisRing
     from everstep.stores.redis.notices import notice_arguments, notice_row
@@ -100,6 +101,7 @@ else:
     RedisLimits = on_demand("everstep.stores.redis.limits:RedisLimits")
     Wish = on_demand("everstep.stores.redis.limits:Wish")
     RedisRing = on_demand("everstep.stores.redis.live:RedisRing")
+    read_told = on_demand("everstep.stores.notice_rows:read_told")
     notice_arguments = on_demand("everstep.stores.redis.notices:notice_arguments")
     notice_row = on_demand("everstep.stores.redis.notices:notice_row")
     lane_bytes = on_demand("everstep.stores.redis.pausing:lane_bytes")
@@ -410,6 +412,10 @@ class RedisStore:
         before = "" if wanted.before is None else wanted.before
         found = map(notice_row, await self._aside("notices", index, before, most))
         return [row for row in found if wanted.matches(row)][: wanted.limit]
+
+    async def told_of(self, run_id: str) -> Told:
+        _, found = await self._aside("run", run_id)
+        return read_told(hash_of(found).get(b"told") if found else None)
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

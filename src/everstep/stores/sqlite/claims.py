@@ -36,6 +36,8 @@ _LOOK = 200
 """So many runs of a kind are looked at one by one; more are a crowd."""
 _DRY = 200
 """So many lanes without a due run are passed in one go; the next claim goes on from there."""
+_FEW = 1000
+"""So many runs of a lane are looked at one by one, where some have yet to begin."""
 _TOP = 1 << 62
 
 Bindings = tuple[Any, ...]
@@ -100,11 +102,10 @@ class SqliteDueRuns:
         return [run_id for run_id, _ in chosen]
 
     def keep_starts(self, claimed: Iterable[tuple[RunRow, Lease]]) -> None:
-        """Keep that runs got their first lease; in the transaction that gives it."""
+        """Keep which runs began, and which have a key alone; in the transaction that gives them a lease."""
         assert self.keys is not None
         for row, lease in claimed:
-            if lease.epoch == 1:
-                self.keys.started(row.flow_id, row.group or "")
+            self.keys.started(row.flow_id, row.group or "", row.run_id, starts=lease.epoch == 1)
         self._limits().keep(self.keys.changed)
 
     def check_room(self, run_id: str, limits: Sequence[KeyLimit], now: datetime) -> None:
@@ -115,7 +116,7 @@ class SqliteDueRuns:
                 live[flow_id, group] -= 1  # its own, which is to be taken over or refused
             quotas = {flow_id: Quota(limits=tuple(limits))}
             self.keys = self._limits().room(quotas, live, now)
-            if not self.keys.has(flow_id, group, starts=epoch == 0):
+            if not self.keys.has(flow_id, group, starts=epoch == 0, run_id=run_id):
                 raise self.keys.refusal(run_id, flow_id, group, starts=epoch == 0)
 
     def _lanes(
@@ -133,7 +134,7 @@ class SqliteDueRuns:
         for kind, way in _KINDS.items():
             few: dict[LaneKey, list[tuple[int, str]]] = {}
             first = self._first(kind, bindings, _LOOK + limit)
-            new = self._never_claimed(first, limited) if limited and kind == "ownerless_runs" else ()
+            new = self._never_claimed(first, limited) if limited else ()
             for run_id, since, priority, flow_id, group, is_wanted in first:
                 if not is_wanted:
                     continue
@@ -182,8 +183,8 @@ class SqliteDueRuns:
                     starts = way == "ownerless" and flow_id in limited
                     walk = _Walk((way, flow_id, priority), limit, gives_up=gives_up, starts=starts)
                     walks.append(walk)
-                    for group, more in self._walk(walk, cursors, bindings, room):
-                        found.append(((priority, flow_id, group, starts), more))
+                    for group, more, is_new in self._walk(walk, cursors, bindings, room):
+                        found.append(((priority, flow_id, group, is_new), more))
                     if len(walk.met) == limit:
                         break
             if found or not any(walk.is_dry for walk in walks):
@@ -201,13 +202,16 @@ class SqliteDueRuns:
 
     def _walk(
         self, walk: _Walk, cursors: ExitStack, bindings: Bindings, room: Room
-    ) -> Iterator[tuple[str, list[Found]]]:
-        """Yield the lanes with due runs in turn, no more than a claim can use."""
+    ) -> Iterator[tuple[str, list[Found], bool]]:
+        """Yield the lanes with due runs in turn, no more than a claim can use, and whether those begin."""
         way, flow_id, priority = walk.way
         for group in self._groups(walk.way) if room.has(flow_id) else ():
             walk.passed.append(group)
             heads: list[Found] = []
-            for query in _LANES[way] if room.has(flow_id, group, starts=walk.starts) else ():
+            has_room = room.has(flow_id, group, starts=walk.starts)
+            if not has_room and (holders := self._due_holders(bindings, flow_id, group)):
+                yield group, [holders], False
+            for query in _LANES[way] if has_room else ():
                 cursor = self._db.cursor()
                 runs: Iterator[Any] = iter(
                     cursor.execute(self._sql[query], (*bindings, flow_id, priority, group))
@@ -217,9 +221,32 @@ class SqliteDueRuns:
                     heads.append(chain([head], runs))
             if heads:
                 walk.met.append(group)
-                yield group, heads
+            if heads and way == "waking" and self.keys is not None:
+                yield from self._split(flow_id, group, heads, room)
+            elif heads:
+                yield group, heads, walk.starts
             if len(walk.met) == walk.limit or walk.is_dry:
                 return
+
+    def _split(
+        self, flow_id: str, group: str, heads: Iterable[Found], room: Room
+    ) -> Iterator[tuple[str, list[Found], bool]]:
+        """Yield what was due to go on of a lane, and, if they may begin, those that begin at a time."""
+        few = [one for head in heads for one in islice(head, _FEW)]
+        told = msgspec.json.encode([run_id for _, run_id in few]).decode()
+        new = {run_id for (run_id,) in self._rows("never_claimed", (told,))}
+        begun = [one for one in few if one[1] not in new]
+        if begun:
+            yield group, [sorted(begun)], False
+        if new and room.has(flow_id, group, starts=True):
+            yield group, [sorted(one for one in few if one[1] in new)], True
+
+    def _due_holders(self, bindings: Bindings, flow_id: str, group: str) -> list[tuple[int, str]]:
+        """Return what has the key of a group alone and is due: it may lie behind those that wait for it."""
+        if self.keys is None:
+            return []
+        held = self.keys.holders.get((flow_id, group), ())
+        return [one for run_id in held for one in self._rows("due_holder", (*bindings, run_id))]
 
     def _groups(self, way: Way) -> Iterator[str]:
         """Yield each group once, beginning after the one that was passed or served last."""

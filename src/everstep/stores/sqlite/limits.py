@@ -34,7 +34,10 @@ class SqliteLimits:
         self, quotas: Mapping[str, Quota], live: Mapping[tuple[str, str], int], now: datetime
     ) -> KeyRoom:
         """Return what limits leave room for."""
-        return KeyRoom(quotas, live, self.read, micros_at(now), self.full)
+        return KeyRoom(quotas, live, self.read, micros_at(now), self.full, self._is_under_way)
+
+    def _is_under_way(self, run_id: str) -> bool:
+        return bool(rows(self._db, self._sql["is_under_way"], (run_id,)))
 
     def keep(self, changed: Mapping[str, KeyState]) -> None:
         """Keep states; the caller has begun a transaction."""

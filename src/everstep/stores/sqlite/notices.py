@@ -51,6 +51,11 @@ class SqliteNotices:
         self._side.need()
         self._db.execute(self._sql["set_told"], (key, told_text(told)))
 
+    def told_of(self, run_id: str) -> Told:
+        """Return who is told of a run."""
+        found = rows(self._db, self._sql["told_of"], (run_id,)) if self._side.are_there() else []
+        return read_told(found[0][0]) if found else {}
+
     def tell(self, key: int, tells: Iterable[NoticeRow], now: datetime) -> None:
         """Write the notices that an act on a run means; the caller has begun a transaction."""
         tells = tuple(tells)

@@ -5,6 +5,9 @@ UPDATE runs SET notifiers = ?2 WHERE run_key = ?1;
 SELECT notifiers, (SELECT max(position) - (?1 << 32) FROM checkpoints
                    WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295) FROM runs WHERE run_key = ?1;
 
+-- name: told_of
+SELECT notifiers FROM runs WHERE run_id = ?1;
+
 -- name: add_notice
 INSERT INTO notices (run_key, {notice_columns}) VALUES (:run_key, {notice_values});
 

@@ -431,6 +431,15 @@ WHERE status = 'running' AND expires_at IS NULL ORDER BY run_key LIMIT ?4;
 -- name: never_claimed
 SELECT run_id FROM runs WHERE run_id IN (SELECT value FROM json_each(?1)) AND epoch = 0;
 
+-- name: is_under_way
+SELECT 1 FROM runs WHERE run_id = ?1 AND epoch > 0 AND status IN ('running', 'halted');
+
+-- name: due_holder
+SELECT created_at, run_id FROM runs
+WHERE run_id = ?4 AND status = 'running' AND expires_at IS NULL AND needs_repair IS NULL
+  AND flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3));
+
 -- name: run_and_group
 SELECT flow_id, run_group, epoch, expires_at FROM runs WHERE run_id = ?1;
 

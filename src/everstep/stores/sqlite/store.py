@@ -25,7 +25,7 @@ from everstep.engine.commits import (
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import LeaseConflict, StateCorrupted
 from everstep.model.acts import AuditRow
-from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging
+from everstep.model.commits import MOST_LABELS, NO_LABELS, Labels, NoticeRow, Tag, Tagging, Told
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process, Quota, WorkerRow
 from everstep.model.removal import Erasure, Removal, Tombstone
@@ -535,6 +535,10 @@ class SqliteStore:
             self._labels.set(key, run.labels.tags, run.labels.attributes)
             if run.labels.undoing:
                 self._labels.set_undoing(key, run.labels.undoing)
+        if run.told:
+            self._notices.admit(key, run.told)
+        if run.notices:
+            self._notices.tell(key, run.notices, self._clock.now())
 
     async def lease(
         self,
@@ -729,6 +733,10 @@ class SqliteStore:
     async def notices(self, wanted: NoticeFilter) -> Notices:
         with self._lock, plainly(self.path):
             return self._notices.listed(wanted)
+
+    async def told_of(self, run_id: str) -> Told:
+        with self._lock, plainly(self.path):
+            return self._notices.told_of(run_id)
 
     async def take_notices(
         self, notifiers: Collection[str], *, hold: timedelta, limit: int, run_id: str | None = None

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import uuid4
@@ -18,6 +19,7 @@ from everstep.errors import LeaseConflict, NoRoom, RunNotFound
 from everstep.model.acts import Act, AuditRow
 from everstep.model.enums import Status
 from everstep.model.leases import (
+    ALONE,
     Driven,
     Held,
     KeyLimit,
@@ -34,7 +36,8 @@ from everstep.model.leases import (
 from everstep.ports.audit import AuditFilter, AuditStore
 from everstep.ports.limits import LimitingStore
 from everstep.ports.pausing import BlockingPauses, PausingStore
-from everstep.ports.store import StopRequest, Traits, Verdict
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import Commit, StopRequest, Traits, Verdict
 from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
 CROWD = 3_000
@@ -42,6 +45,7 @@ WORKERS = 4
 GROUPS = ["", "é", "a\nb", "a" * 500, "0", "None", "%", "漢字 🎈", "'; drop"]
 ONE = Quota(limits=(KeyLimit(name="customer", running=1),))
 SPAN = TTL / 3
+SINGLE = Quota(limits=(KeyLimit(name=f"{ALONE}k", alone=True),))
 THREE = Quota(limits=(KeyLimit(name="tenant", starts=3, span=SPAN),))
 UGLY = ["a,b", "a=b", "50%", "%2C", "é 漢字 🎈", "'; drop", "a\\b"]
 
@@ -56,6 +60,35 @@ def lease_within(client: Client, run_id: str, quota: Quota, void_epoch: int | No
     store = cast(LimitingStore, client.store)
     how: dict[str, Any] = {"owner": str(uuid4()), "ttl": TTL, "process": None, "limits": quota.limits}
     return client.call(store.lease_within(run_id, void_epoch=void_epoch, **how))
+
+
+def alone(key: str) -> Traits:
+    """Return what runs are given of which one is unfinished at a time."""
+    return of(**{SINGLE.limits[0].name: key})
+
+
+def given_back(client: Client, run_id: str) -> None:
+    """Give the lease of a run back."""
+    lease = client.row(run_id).lease
+    assert lease is not None
+    client.release(lease)
+
+
+def ended(client: Client, run_id: str) -> None:
+    """Let a run complete."""
+    lease = client.row(run_id).lease or client.claim(run_id)
+    last = client.get(run_id)[-1]
+    end = Commit(
+        run_id=run_id,
+        sequence=last.sequence + 1,
+        checkpoint_id=str(uuid4()),
+        base=last.checkpoint_id,
+        epoch=lease.epoch,
+        body=b"end",
+        status=Status.COMPLETED,
+        ended_at=client.clock.now(),
+    )
+    assert client.put(end) == [Verdict.ACCEPTED]
 
 
 def accept(client: Client, names: Sequence[str], **about: Any) -> None:
@@ -420,6 +453,20 @@ class Limits(Suite):
         halt(client, ["halted"], traits=of(tenant="t"))
         assert sorted(client.due(quotas=quotas)) == ["b", "halted"]
 
+    def test_a_run_that_begins_at_a_time_starts_then(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": THREE}
+        names = [f"{number:03}" for number in range(25)]
+        halt(client, names, traits=of(tenant="t"), has_lease=False)
+        halt(client, ["single 1", "single 2"], traits=alone("a"), has_lease=False, flow_id="single")
+        halt(client, ["begun"], traits=of(tenant="t"))
+        claimed = client.due(names=["flow", "single"], quotas={**quotas, "single": SINGLE})
+        assert Counter(name.split()[0] for name in claimed if name[0] not in "0123456789") == {
+            "single": 1,
+            "begun": 1,
+        }
+        assert len(claimed) == 2 + 3
+        assert client.due(names=["flow", "single"], quotas={**quotas, "single": SINGLE}) == []
+
     def test_who_looks_for_the_next_due_time_hears_when_a_rate_has_room(self, limiting: Client) -> None:
         client, quotas = limiting, {"flow": THREE}
         accept(client, [f"{number}" for number in range(4)], traits=of(tenant="t"))
@@ -480,6 +527,90 @@ class Limits(Suite):
         assert isinstance(until, datetime)
         client.clock.advance(SPAN * 1.01)
         lease_within(client, "3", THREE)
+
+    def test_of_a_key_that_one_run_has_at_a_time_the_others_wait_until_it_has_ended(
+        self, limiting: Client
+    ) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        accept(client, ["a1", "a2"], traits=alone("a"))
+        accept(client, ["b1"], traits=alone("b"))
+        accept(client, ["free"])
+        assert sorted(client.due(quotas=quotas)) == ["a1", "b1", "free"]
+        assert client.due(quotas=quotas) == []
+        given_back(client, "a1")
+        assert client.due(quotas=quotas) == ["a1"]
+        ended(client, "a1")
+        assert client.due(quotas=quotas) == ["a2"]
+
+    def test_a_halted_run_has_its_key_alone(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        answer(client, ["halted"], traits=alone("a"))
+        assert client.due(quotas=quotas) == ["halted"]
+        accept(client, ["next"], traits=alone("a"))
+        assert client.due(quotas=quotas) == []
+        given_back(client, "halted")
+        assert client.due(quotas=quotas) == ["halted"]
+        ended(client, "halted")
+        assert client.due(quotas=quotas) == ["next"]
+
+    def test_a_run_that_is_named_waits_for_the_one_that_has_its_key_alone(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        accept(client, ["one", "two", "three"], traits=alone("a"))
+        lease = lease_within(client, "two", SINGLE)
+        for name in ("one", "three"):
+            with pytest.raises(NoRoom, match="'two' has not ended"):
+                lease_within(client, name, SINGLE)
+        assert client.due(quotas=quotas) == []
+        client.release(lease)
+        again = lease_within(client, "two", SINGLE)
+        ended(client, "two")
+        assert client.due(quotas=quotas) == ["one"]
+        # What is to go on after its end waits as well.
+        with pytest.raises(NoRoom, match="'one' has not ended"):
+            lease_within(client, "two", SINGLE)
+        ended(client, "one")
+        assert lease_within(client, "two", SINGLE).epoch == again.epoch + 1
+
+    def test_a_run_that_has_its_key_is_found_behind_a_crowd_that_waits_for_it(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        many = client.crowd(300)
+        accept(client, [f"{number:03}" for number in range(many)], traits=alone("a"))
+        last = f"{many - 1:03}"
+        client.release(lease_within(client, last, SINGLE))
+        assert client.due(3, quotas=quotas) == [last]
+        given_back(client, last)
+        assert client.due(3, quotas=quotas) == [last]
+        ended(client, last)
+        assert client.due(3, quotas=quotas) == ["000"]
+
+    def test_a_run_that_is_erased_has_no_key(self, limiting: Client) -> None:
+        client, quotas = limiting, {"flow": SINGLE}
+        if not client.store.capabilities.retains:
+            pytest.skip("it declares that it erases no runs")
+        accept(client, ["one", "two"], traits=alone("a"))
+        assert client.due(quotas=quotas) == ["one"]
+        given_back(client, "one")
+        store = cast(RetainingStore, client.store)
+        client.call(store.erase("one", head=client.row("one").checkpoints, reason="test"))
+        assert client.due(quotas=quotas) == ["two"]
+
+    def test_of_clients_that_claim_at_once_one_gets_a_run_of_a_key(
+        self, limiting: Client, store_kit: StoreKit
+    ) -> None:
+        for key in ("a", "b", "c"):
+            accept(limiting, [f"{key}{number}" for number in range(4)], traits=alone(key))
+        claimed: list[str] = []
+
+        def work() -> None:
+            mine = Client(store_kit)
+            claimed.extend(mine.due(5, quotas={"flow": SINGLE}))
+            for number in range(4):
+                with suppress(NoRoom, LeaseConflict):
+                    claimed.append(lease_within(mine, f"a{number}", SINGLE).run_id)
+            mine.close()
+
+        _at_once([work] * WORKERS)
+        assert sorted(name[0] for name in claimed) == ["a", "b", "c"]
 
     def test_a_state_is_changed_by_one_after_the_other(self, limiting: Client, store_kit: StoreKit) -> None:
         client = limiting

@@ -97,6 +97,7 @@ class _Cast:
         twin = copy.copy(self._flow)
         twin.plan = self._plan(self._flow.plan, "")
         twin.nodes = twin.plan.nodes
+        twin.plays_undo = self._undo_of_call
         if self._missing:
             names = ", ".join(map(repr, self._missing))
             raise BadRequest(
@@ -160,6 +161,30 @@ class _Cast:
             if known in self._doubles:
                 return self._doubles[known]
         return None
+
+    def _undo_of_call(self, path: str, undo: Node) -> Node:
+        """Return what stands in for what undoes a durable call, as `agent/$book/!undo` or `$book/!undo`."""
+        plain = plain_of(path).partition("=")[0]
+        names = [f"{name}/{UNDOING}" for name in (plain, plain.rpartition("/")[2])]
+        double: Any = ITSELF
+        if not isinstance(self._doubles, _Itself):
+            double = next((self._doubles[name] for name in names if name in self._doubles), None)
+        if double is None:
+            error = BadRequest(
+                f"step {plain!r} is undone by {undo.name!r}, and a simulation makes no effect for real.",
+                fix=f"Say what stands in for it: doubles={{{names[1]!r}: lambda **given: ...}}.",
+            )
+            thread = current_thread()
+            if thread is not None and isinstance(thread.owner, SimProcess):
+                thread.owner.was_misused(error)
+            raise error
+        fn: Callable[..., Any] = undo.fn
+        if isinstance(double, VisitDouble):
+            fn = _visiting(double)
+        elif double is not ITSELF:
+            fn = double if callable(double) else _returning(double)
+        play = (_play_async if undo.is_async else _play)(fn, True, self._of_call)
+        return undo._copy(fn=wraps(undo.fn)(play))
 
     def _double(self, node: Node, path: str) -> Any:
         if isinstance(self._doubles, _Itself):

@@ -8,6 +8,7 @@ from everstep.client.sync import Host
 from everstep.codec.tags import Unreadable
 from everstep.model.address import plain_of
 from everstep.model.enums import Status
+from everstep.model.records import UNDONE_BY
 from everstep.testing.simulation.played import VisitDouble
 
 
@@ -20,7 +21,11 @@ def recorded(host: Host, run_id: str) -> dict[str, VisitDouble]:
     for record in host.history(run_id):
         for step in record.steps:
             if step.status is Status.COMPLETED and not step.path.startswith("@"):
-                named = [(step.whole_name(write.name), write.version) for write in step.writes]
+                named = [
+                    (step.whole_name(write.name), write.version)
+                    for write in step.writes
+                    if write.name != UNDONE_BY
+                ]
                 writes[step.path, step.visit] = named
     values = host.debug.recall(run_id, [version for named in writes.values() for version in named])
     found: dict[str, VisitDouble] = {}

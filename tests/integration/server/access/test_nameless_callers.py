@@ -16,7 +16,7 @@ from everstep.server.endpoint import Endpoint, Guard
 from everstep.server.routes import ENDPOINTS
 from tests.integration.client.audited_acts import TELLING, UNDOABLE, out_of_reach
 from tests.integration.server.access.named_callers import ALL_ROLES
-from tests.integration.server.access.test_roles import SECRET, asking, call, filled
+from tests.integration.server.access.test_roles import BODIES, SECRET, asking, call, filled
 from tests.integration.server.serving import TOKEN, Serving, cool_down, expense, plain, serving
 
 UNHEARD = {"ops": out_of_reach}
@@ -97,6 +97,14 @@ async def do(s: Serving, endpoint: Endpoint, headers: dict[str, str]) -> Any:
         case "resume_run":
             info = await s.host.start(plain, {"x": 1})
             return await s.client.post(f"/runs/{info.run_id}/resume", headers=headers)
+        case name if endpoint.path.startswith("/schedules/"):
+            if name in ("pause_schedule", "delete_schedule"):
+                await s.host.schedules.create("asking", name, every="1h")
+                path = endpoint.path.format(run_id=name)
+                return await s.client.request(endpoint.method, path, headers=headers)
+            path = endpoint.path.format(run_id="nightly")
+            body = BODIES.get(name, {})
+            return await s.client.request(endpoint.method, path, json=body, headers=headers)
         case "undo_run":
             assert (await s.host.run(UNDOABLE, run_id="undoable")).status == "failed"
             return await s.client.post("/runs/undoable/undo", headers=headers)

@@ -97,7 +97,7 @@ def test_keys_are_read_once_a_claim_and_not_at_all_while_they_are_known_to_be_fu
         return KeyState(log=[(MINUTE, 1)])
 
     for _ in range(2):
-        room = KeyRoom(quotas, {}, read, MINUTE + SECOND, full)
+        room = KeyRoom(quotas, {}, read, MINUTE + SECOND, full, lambda run_id: False)
         assert [room.has("f", "k=a", starts=True) for _ in range(3)] == [False] * 3
         assert room.has("f", "k=a", starts=False)
     assert asked == [key_name("f", "k=a")]

@@ -108,7 +108,6 @@ def test_no_field_of_a_run_as_it_is_shown_is_taken_for_an_attribute() -> None:
     labels = {"tags", "attributes"}  # these are asked for by tag. and attribute.
     shown = {field.name for field in msgspec.structs.fields(RunInfo)} - FIELDS.keys() - labels
     nothing_to_ask = {"checkpoints", "forked_at", "adopted_at", "trimmed_before", "is_cancelling", "acked_at"}
-    nothing_to_ask |= {"undoing"}
     for name in shown - nothing_to_ask - {"pinned_by"}:
         with pytest.raises(BadRequest, match="there is no field"):
             read_query(f"{name} = x", NOW)

@@ -15,6 +15,7 @@ from everstep import (
     Flow,
     Limit,
     Retry,
+    Singleton,
     at_least,
     chain,
     critical,
@@ -171,7 +172,11 @@ shop = Flow(
     max_concurrency=2,
     max_running=4,
     max_per_group=1,
-    limits=[Limit("x", running=2), Limit("rate", rate="100/1m", by="x", plain=True)],
+    limits=[
+        Limit("x", running=2),
+        Limit("rate", rate="100/1m", by="x", plain=True),
+        Singleton("x", on_conflict="queue", plain=True),
+    ],
 )
 loop = Flow("loop", [choose, again, done], entry="again", durability="off")
 tasks = Flow(

@@ -24,6 +24,7 @@ from everstep import (
     Limit,
     Node,
     Retry,
+    Schedule,
     chain,
     ifelse,
     parallel,
@@ -485,6 +486,7 @@ FLOW: dict[tuple[str, str], Sample] = {
     ),
     ("undo", ""): Sample(plain, flow={"undo": "failure"}),
     ("starts", ""): Sample(plain, flow={"starts": [OTHER]}),
+    ("schedules", ""): Sample(plain, flow={"schedules": [Schedule("hourly", every="1h")]}),
     ("rules", ""): Sample(plain, flow={"rules": [lambda flow, host: []]}),
 }
 

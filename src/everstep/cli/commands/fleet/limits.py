@@ -27,12 +27,15 @@ def limits(flow: str | None, store: str | None, as_json: bool) -> None:
     """
     with open_host(store, create=False) as host:
         found = [one for one in host.fleet.limits() if flow in (None, one.flow)]
+        is_alone = not host.fleet.workers()
     if as_json:
         write_json({"limits": [wire(one) for one in found]})
     elif found:
         write_table(["limit", "flow", "key", "running", "started", "waiting", "why"], [*map(_row, found)])
     else:
         click.echo("no limit is in use")
+    if is_alone and not as_json:
+        click.secho("limits of flows are those that live workers have: none is alive", fg="yellow", err=True)
 
 
 def _row(one: LimitInfo) -> list[Cell]:

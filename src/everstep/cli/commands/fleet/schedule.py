@@ -9,6 +9,7 @@ import click
 
 from everstep.cli.args.inputs import read_value
 from everstep.cli.args.labels import given_tags
+from everstep.cli.args.loading import load_several, stdout_kept_clean
 from everstep.cli.args.options import (
     find_run,
     json_option,
@@ -21,7 +22,7 @@ from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest
-from everstep.results import ScheduleInfo
+from everstep.results import AppliedSchedule, ScheduleInfo
 
 
 @click.group()
@@ -32,6 +33,7 @@ def schedule() -> None:
     Examples:
       everstep schedule create report nightly --cron "30 2 * * *" --zone Europe/Berlin --time-input at
       everstep schedule list
+      everstep schedule apply report.py --dry-run
       everstep schedule next nightly
       everstep schedule run nightly
       everstep schedule backfill nightly --since 2026-01-01 --until 2026-02-01 --at-most 31
@@ -212,6 +214,30 @@ def backfill(
 
 
 @schedule.command()
+@click.argument("places", metavar="FILE.py[:FLOW]...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@who_options
+@store_option
+@json_option
+def apply(places: tuple[str, ...], dry_run: bool, store: str | None, as_json: bool) -> None:
+    """Make schedules what their flows declare: Flow(..., schedules=[Schedule(...)]).
+
+    One that is declared no more is paused, not deleted.
+    """
+    with stdout_kept_clean(as_json):
+        flows, _ = load_several(places)
+    with open_host(store, create=not dry_run) as host:
+        found = host.schedules.apply(flows, dry_run=dry_run, **who())
+    if as_json:
+        write_json([wire(one) for one in found])
+        return
+    for one in found:
+        click.echo(applied_line(one, dry_run=dry_run))
+    if not found:
+        click.echo("these flows declare no schedule")
+
+
+@schedule.command()
 @click.argument("schedule_id", metavar="ID")
 @who_options
 @store_option
@@ -221,6 +247,22 @@ def delete(schedule_id: str, store: str | None) -> None:
         name = find_run(host, schedule_id)
         host.schedules.delete(name, **who())
     click.echo(f"{one_line(name)} is deleted")
+
+
+_DONE = {
+    "create": ("would be created", "is created"),
+    "change": ("would be changed", "will be changed by the next worker that has its flow"),
+    "pause": ("would be paused, as it is declared no more", "is paused, as it is declared no more"),
+    "unpause": ("would go on, as it is declared again", "goes on, as it is declared again"),
+    "none": ("is as it is declared", "is as it is declared"),
+}
+
+
+def applied_line(one: AppliedSchedule, *, dry_run: bool = False) -> str:
+    """Say what was done about a schedule, or would be."""
+    said = f"{one_line(one.schedule_id)} ({one_line(one.flow)}) {_DONE[one.act][0 if dry_run else 1]}"
+    changes = [f"{name} {one.before[name]!r:.60} -> {one.after[name]!r:.60}" for name in one.after]
+    return one_line("; ".join([said, *changes]))
 
 
 def _write_one(told: ScheduleInfo, as_json: bool) -> None:

@@ -9,10 +9,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -40,8 +40,14 @@ from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest, StoreError
 from everstep.model.durations import span_of
 from everstep.model.enums import Status
+from everstep.on_demand import on_demand
 from everstep.runtime.events import Event
 from everstep.runtime.workers.worker import Stats, Worker
+
+if TYPE_CHECKING:
+    from everstep.cli.commands.fleet.schedule import applied_line
+else:
+    applied_line = on_demand("everstep.cli.commands.fleet.schedule:applied_line")
 
 log = logging.getLogger("everstep.worker")
 
@@ -67,6 +73,12 @@ log = logging.getLogger("everstep.worker")
 )
 @click.option(
     "--audit-older-than", metavar="SPAN", help="With --gc-every, remove rows of the audit log, too: 365d."
+)
+@click.option(
+    "--apply-schedules",
+    is_flag=True,
+    envvar="EVERSTEP_APPLY_SCHEDULES",
+    help="First make schedules what the flows declare; see everstep schedule apply.",
 )
 @click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
 @patience_option
@@ -95,6 +107,7 @@ def worker(
     grace: str,
     gc_every: str | None,
     audit_older_than: str | None,
+    apply_schedules: bool,
     once: bool,
     give_up_after: str | None,
     scrapes_at: str | None,
@@ -149,7 +162,8 @@ def worker(
         host = opened(make, timedelta() if once and patience is None else patience)
         how: dict[str, Any] = {"concurrency": concurrency, "per_flow": _limits(limits)}
         how |= _spans(grace=grace, gc_every=gc_every, audit_older_than=audit_older_than)
-        code = asyncio.run(_work(host, flows, teller, how, scrapes, store=store, once=once))
+        applies = _applying(teller) if apply_schedules else None
+        code = asyncio.run(_work(host, flows, teller, how, scrapes, applies, store=store, once=once))
     finish()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -178,12 +192,15 @@ async def _work(
     teller: WorkerLines,
     how: dict[str, Any],
     scrapes: ScrapesListener | None,
+    applies: Callable[[AsyncHost, Sequence[Flow]], Awaitable[None]] | None,
     *,
     store: str | None,
     once: bool,
 ) -> int:
     """Work until there is nothing to do, or it is stopped; returns the exit code."""
     async with host:
+        if applies is not None:
+            await applies(host, flows)
         hand = host.worker(flows, **how)
         names = sorted({flow.name for flow in flows})
         teller.begin(host.url, names, how["concurrency"])
@@ -204,6 +221,17 @@ async def _work(
                 stats = hand.stats
         teller.end(stats)
     return 130 if task.cancelled() else 0
+
+
+def _applying(teller: WorkerLines) -> Callable[[AsyncHost, Sequence[Flow]], Awaitable[None]]:
+    """Return what makes schedules what flows declare, and tells of those that were otherwise."""
+
+    async def apply(host: AsyncHost, flows: Sequence[Flow]) -> None:
+        for one in await host.schedules.apply(flows):
+            if one.act != "none":
+                teller.note(applied_line(one))
+
+    return apply
 
 
 class Stopping:

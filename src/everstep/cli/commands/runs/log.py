@@ -32,7 +32,7 @@ from everstep.cli.view.text import (
 )
 from everstep.client.checkpoint_steps import RecordInfo
 from everstep.client.documents import Family
-from everstep.client.projection import Fold, Log, LogLine, inside
+from everstep.client.projection import Fold, Log, LogLine, in_full, inside
 from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
@@ -262,7 +262,10 @@ def _fold_cells(fold: Fold) -> list[Cell]:
         f"{len(fold.items.failed):,} failed" if fold.items.failed else "",
     ]
     text = ", ".join(part for part in counts if part) or count(fold.steps, "step")
-    return [Cell("  " * fold.depth + "items", "cyan"), Cell(took, dim=True), Cell(text)]
+    name = f"{in_full(fold.path)} items" if fold.undoes else "items"
+    if fold.undone:
+        text = f"{fold.undone:,} undone"
+    return [Cell("  " * fold.depth + name, "cyan"), Cell(took, dim=True), Cell(text)]
 
 
 def _draw(host: Host, run_id: str, *, as_json: bool) -> None:

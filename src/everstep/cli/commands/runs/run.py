@@ -47,7 +47,7 @@ from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.enums import Trigger
 from everstep.model.records import START
 from everstep.on_demand import on_demand
-from everstep.results import Fallback, RunInfo, RunResult
+from everstep.results import Fallback, RunInfo, RunResult, StartedRun
 from everstep.runtime.events import Listener
 
 if TYPE_CHECKING:
@@ -328,6 +328,8 @@ class Accepted(NamedTuple):
             if info.status is Status.HALTED:
                 goes_on = "; it begins when its time comes"
             click.echo(f"run {info.run_id} is accepted{goes_on}", err=True)
+        if isinstance(info, StartedRun) and info.replaced and not quiet:
+            click.echo(f"it replaces {', '.join(info.replaced)}", err=True)
         if self.pause is not None and not quiet:
             click.echo(held_back(info.run_id, self.pause, store), err=True)
         return 0
@@ -349,6 +351,7 @@ def accept(
                 host.info(run_id)
                 is_new = False
         info = host.start(flow, inputs, run_id=run_id, **about)
+        is_new = is_new and not (isinstance(info, StartedRun) and info.joined)
         return Accepted(info, is_new, pause_of(host, info))
 
 
@@ -405,6 +408,7 @@ class Executed:
         failed_at: str | None,
         folder: Path | None = None,
         pause: PauseInfo | None = None,
+        undoing: str | None = None,
     ) -> None:
         self.run_id = result.run_id
         self.status = result.status
@@ -415,6 +419,8 @@ class Executed:
         self.is_paused = result.is_paused
         self.pause = pause
         """Of a run that was let go of as it is paused: since when, and who wanted it."""
+        self.undoing = undoing
+        """Of a run that has ended: what came of undoing what it did; none of one that undid nothing."""
         self.fallback = result.fallback
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
@@ -467,8 +473,15 @@ def execute(
         keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
         pause = pause_of(host, host.info(result.run_id)) if result.is_paused else None
+        undoing = host.info(result.run_id).undoing if flow.plan.has_undo or result.error else None
         done = Executed(
-            result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path, pause=pause
+            result,
+            seconds,
+            flow.plan.readers,
+            failed_at=failed_at,
+            folder=keeper.path,
+            pause=pause,
+            undoing=undoing if result.status.is_final else None,
         )
         if pipeline_of(flow) is not None:
             done.values = context_of(host, result.run_id)
@@ -496,6 +509,16 @@ def _other_values(outcome: Executed, store: str | None) -> str:
     if outcome.status is not Status.FAILED:
         return ""
     return f", or with other values: {command_line('fork', outcome.run_id, store=store)} --input …"
+
+
+def _anew(outcome: Executed, store: str | None) -> str:
+    """Say how to go on from a run that was undone, which goes forward no more."""
+    fork = command_line("fork", outcome.run_id, "--at", "1", store=store)
+    if outcome.undoing == "declined":
+        undo = command_line("undo", outcome.run_id, store=store)
+        return f"A person said not to undo it. Undo it after all: {undo}. Begin anew as another run: {fork}"
+    skipped = "" if outcome.undoing == "complete" else f" ({outcome.undoing})"
+    return f"What it did was undone{skipped}. Begin anew as another run: {fork}, or with --input …"
 
 
 def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) -> NoReturn:
@@ -570,12 +593,14 @@ def show_result(
         message = f"{error.type}: {error.message}"
         if outcome.was_driven:
             trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
-            say(error.code, message, f"Continue with: {again}{_other_values(outcome, store)}", trace)
+            on = f"Continue with: {again}{_other_values(outcome, store)}"
+            say(error.code, message, on if outcome.undoing is None else _anew(outcome, store), trace)
         else:
             at = f", at {outcome.failed_at}" if outcome.failed_at else ""
             ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
-            what = outcome.failed_at or "it"
-            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
+            on = f"To try {outcome.failed_at or 'it'} again: {again}"
+            on = on if outcome.undoing is None else _anew(outcome, store)
+            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", on)
     return 3 if outcome.is_paused else EXIT_CODES.get(outcome.status, 1)
 
 
@@ -639,6 +664,8 @@ def summary(outcome: Executed, *, is_turn: bool = False) -> str:
         said = ended_before(outcome.status).replace(outcome.status.value, status)
         anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"
         return f"run {outcome.run_id} {said}; nothing was run{anew}"
+    if outcome.undoing not in (None, "declined"):
+        status += ", and what it did was undone"
     return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
 
 

@@ -93,12 +93,15 @@ def write(told: Explanation, path: str = "") -> None:
         click.echo(f"  goes over by {rule}")
     for text in warned(told.compat):
         click.secho(f"  {text}", fg="yellow")
-    if told.is_cancelling:
-        click.secho("  it was cancelled; a resume only ends it", fg="yellow")
-    if told.is_undoing and told.undoes:
+    if told.is_cancelling and not told.is_undoing:
+        ends = "undoes what it did, and then ends it" if told.undoes else "only ends it"
+        click.secho(f"  it was cancelled; a resume {ends}", fg="yellow")
+    if told.is_undoing and not told.status.is_final:
         click.secho("  it undoes what it did; a resume goes on with that", fg="yellow")
     for name, text in times_said(told.begins_at, told.ends_at).items():
         click.echo(f"  {name}: {text}")
+    if told.is_undoing and told.status.is_final and told.status is not Status.CANCELLED:
+        click.echo("  what it did was undone; it goes forward no more")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
         click.echo("  nothing is left to do")
     _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
@@ -107,8 +110,7 @@ def write(told: Explanation, path: str = "") -> None:
     _section(first, [_planned(step) for step in told.starts])
     _section("due after that", [_planned(step) for step in told.pending])
     _section("waits", [_waited(w) for w in told.waits])
-    undoes = "still to be undone, the first one first" if told.is_undoing else "undone if it failed now"
-    _section(undoes, list(told.undoes))
+    _section(_of_undo(told), list(told.undoes))
     if told.may_repeat:
         unsaid = sum(step.effects is Effects.UNDECLARED for step in told.may_repeat)
         if unsaid < len(told.may_repeat):
@@ -119,6 +121,13 @@ def write(told: Explanation, path: str = "") -> None:
             click.secho(f"  {said}", fg="yellow")
     if told.can_lose:
         click.secho(f"  a crash may cost: {told.can_lose}", dim=True)
+
+
+def _of_undo(told: Explanation) -> str:
+    """Say what becomes of the steps that can be undone."""
+    if told.is_undoing or told.is_cancelling:
+        return "still to be undone, the first one first"
+    return "can be undone, the first one first" if told.status.is_final else "undone if it failed now"
 
 
 def _section(title: str, lines: list[str]) -> None:

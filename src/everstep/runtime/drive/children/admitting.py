@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import BadRequest, ServiceMissing
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.started_flows import startable
 from everstep.graph.labels import tags_of
 from everstep.model.commits import OnParentCancel
+from everstep.on_demand import on_demand
 from everstep.ports.store import Verdict
 from everstep.runtime.drive.children.orders import ChildOrder
 from everstep.runtime.inputs import draft_run
 from everstep.runtime.preflight import preflight
 from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.engine.limits.slots import key_alone
+    from everstep.graph.limits import limited_group, singleton_of
+    from everstep.runtime.guards.singletons import Key
+else:
+    key_alone = on_demand("everstep.engine.limits.slots:key_alone")
+    limited_group = on_demand("everstep.graph.limits:limited_group")
+    singleton_of = on_demand("everstep.graph.limits:singleton_of")
+    Key = on_demand("everstep.runtime.guards.singletons:Key")
 
 
 async def admit(services: Services, flow: Flow, order: ChildOrder) -> bool:
@@ -25,7 +36,12 @@ async def admit(services: Services, flow: Flow, order: ChildOrder) -> bool:
     store = services.store
     if await store.run(order.run_id) is None:
         journal, _, _, drafts = await draft_run(services, flow, order.given, order.run_id)
+        own = _key(services, flow, order) if flow.limits else None
+        if own is not None and own[1]:
+            await own[0].stop_others()
         if await journal.admit(drafts, None) is Verdict.ACCEPTED:
+            if own is not None:
+                await own[0].push()
             await services.ring(order.run_id, flow.name)
             return True
     row = await store.run(order.run_id)
@@ -35,6 +51,21 @@ async def admit(services: Services, flow: Flow, order: ChildOrder) -> bool:
             fix="Erase that run, or give the start another key=.",
         )
     return False
+
+
+def _key(services: Services, flow: Flow, order: ChildOrder) -> tuple[Key, bool] | None:
+    """Return the key that a run has alone, and whether it replaces others.
+
+    Where another start would be refused or join, this one queues: it is recorded.
+    """
+    rule = singleton_of(flow.limits)
+    if rule is None or rule.on_conflict == "queue":
+        return None
+    group = limited_group(flow.limits, order.given.inputs or {}, encrypts=services.codecs.encrypts)
+    key = key_alone(group)
+    if key is None:
+        return None
+    return Key(services, flow.name, key, order.run_id), rule.on_conflict == "replace"
 
 
 def wanted_flow(services: Services, around: Flow, path: str, wanted: object) -> Flow:
@@ -57,6 +88,8 @@ def ordered(
     by: str,
     path: str,
     visit: int,
+    *,
+    encrypts: bool,
 ) -> ChildOrder:
     """Return what is to be started, or raise what is wrong with it."""
     mode = said["on_parent_cancel"]
@@ -66,7 +99,7 @@ def ordered(
     tags = tuple((tag.name, tag.value) for tag in tags_of(said["tags"])) if said["tags"] else ()
     given = {"priority": said["priority"], "group": said["group"], "tags": tags}
     order = ChildOrder(run_id, flow.name, by, path, visit, inputs, str(OnParentCancel(mode)), **given)
-    order.given.check(flow)
+    order.given.check(flow, encrypts=encrypts)
     return order
 
 

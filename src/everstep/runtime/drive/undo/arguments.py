@@ -51,7 +51,7 @@ async def undo_of(
 ) -> tuple[Node, dict[str, Any]]:
     """Return what undoes a step, and what it is called with."""
     if unit_of(entry.path) is not None:
-        node = node_of_call(flow, entry.by)
+        node = node_of_call(flow, entry.path, entry.by)
         return node, await _of_call(runs, services, run_id, entry, node)
     undone = undone_node(flow, entry)
     assert undone.undo is not None

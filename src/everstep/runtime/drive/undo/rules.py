@@ -5,23 +5,17 @@ needed for it.
 from __future__ import annotations
 
 from everstep.engine.state import RunState
-from everstep.engine.undo.stack import unsettled
+from everstep.engine.undo.stack import is_undone
 from everstep.errors import BadRequest, RunUndone
 from everstep.graph.author.flow import Flow
 from everstep.model.commits import StopRequest
 from everstep.model.enums import Status
 from everstep.ports.store import RunRow
 
-_FORWARD = "Go on as another run, from a checkpoint before that: everstep fork RUN --at N"
-
 
 def may_undo(flow: Flow, state: RunState, stop: StopRequest) -> bool:
     """True if a run that was asked to stop is undone before it ends."""
-    undo = state.undo
-    if undo is None or undo.has_begun:
-        return undo is not None
-    is_wanted = stop is StopRequest.UNDO or flow.undo in ("both", "cancel", "ask")
-    return is_wanted and bool(undo.stack or unsettled(state.scopes()))
+    return is_undone(state.undo, flow.undo, stop, state.scopes())
 
 
 def check_may_undo(row: RunRow, state: RunState) -> None:
@@ -33,7 +27,7 @@ def check_may_undo(row: RunRow, state: RunState) -> None:
             fix="Undo it with a run of a flow of its own.",
         )
     if undo is not None and undo.is_over and not undo.stack:
-        raise RunUndone(f"run {row.run_id!r} has undone what it did ({undo.came_to}).", fix=_FORWARD)
+        raise RunUndone(f"run {row.run_id!r} has undone what it did ({undo.came_to}).", fix=_forward(row))
     if undo is None or not undo.stack:
         raise BadRequest(
             f"run {row.run_id!r} has completed nothing that says how it is undone.",
@@ -51,5 +45,12 @@ def check_goes_on(row: RunRow, state: RunState, start: str | None) -> None:
     what = "has undone" if undo.is_over else "is undoing"
     raise RunUndone(
         f"run {row.run_id!r} {what} what it did ({undo.came_to}), and goes forward no more.",
-        fix=_FORWARD,
+        fix=_forward(row),
+    )
+
+
+def _forward(row: RunRow) -> str:
+    return (
+        f"Begin anew as another run: everstep fork {row.run_id} --at 1. From a later checkpoint, that takes "
+        "for done what was done before it."
     )

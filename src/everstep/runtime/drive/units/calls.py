@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from everstep.runtime.drive.children.results import result_of, wait_for
     from everstep.runtime.drive.children.starts import Starts, starts_of
     from everstep.runtime.drive.units.undone import undo_of_call
+    from everstep.runtime.preflight import check_undoes
 else:
     check_starts = on_demand("everstep.runtime.drive.children.admitting:check_starts")
     ordered = on_demand("everstep.runtime.drive.children.admitting:ordered")
@@ -81,6 +82,7 @@ else:
     wait_for = on_demand("everstep.runtime.drive.children.results:wait_for")
     starts_of = on_demand("everstep.runtime.drive.children.starts:starts_of")
     undo_of_call = on_demand("everstep.runtime.drive.units.undone:undo_of_call")
+    check_undoes = on_demand("everstep.runtime.preflight:check_undoes")
 
 log = logging.getLogger("everstep")
 _NOT_IN_NAMES = frozenset("/@#=$")
@@ -465,7 +467,10 @@ class Units:
             if found is None:
                 at = (self._path_of_keys(), self._call.visit, unit.label[1:])
                 run_id = child_id(self._journal.key_run, *at)
-                order = ordered(flow, given, said, run_id, run.run_id, path, self._call.visit)
+                encrypts = self._services.codecs.encrypts
+                order = ordered(
+                    flow, given, said, run_id, run.run_id, path, self._call.visit, encrypts=encrypts
+                )
         except BaseException:
             self._end(unit)
             raise
@@ -619,13 +624,11 @@ class Units:
     def _undo_of(self, unit: Asked) -> tuple[str, Slot]:
         """Return what undoes a call; raises before the call is made if another process could not."""
         try:
-            if self.plays is not None:
-                raise BadRequest(
-                    f"step {unit.label[1:]!r} of node {self._call.path!r} has an undo without a double.",
-                    fix="In a simulation, let the node have the undo, and give that a double.",
-                )
+            path = f"{self._call.path}/{unit.name}"
+            if self._journal.writes:
+                check_undoes(self._midway.run.services, f"step {path!r} says how it is undone")
             by, given = undo_of_call(
-                self._midway.run.flow, unit.fn, unit.args, unit.kwargs, unit.options.undo
+                self._midway.run.flow, path, unit.fn, unit.args, unit.kwargs, unit.options.undo
             )
             return by, self._space.change(UNDONE_BY, 1, given, ValueForm.WHOLE)
         except BaseException:

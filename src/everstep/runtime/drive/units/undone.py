@@ -26,7 +26,7 @@ RETURNED = "result"
 
 
 def undo_of_call(
-    flow: Flow, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], undo: Any
+    flow: Flow, path: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], undo: Any
 ) -> tuple[str, dict[str, Any]]:
     """Return what undoes a call, by name, and what that is given; raises if others would not find it."""
     node = undo_node(undo, getattr(fn, "__name__", "step"))
@@ -36,6 +36,7 @@ def undo_of_call(
             f"{name!r} undoes a step, and another process would not find it by that name.",
             fix="Define it in a module of the flow's own code, outside of any function or class.",
         )
+    _played(flow, path, node)
     given = _by_name(fn, args, kwargs)
     for p in node.params:
         if p.required and p.name not in (*given, RETURNED, KEY):
@@ -46,15 +47,19 @@ def undo_of_call(
     return name, {p.name: given[p.name] for p in node.params if p.name in given}
 
 
-def node_of_call(flow: Flow, name: str) -> Node:
-    """Return what undoes a durable call, by the name that is recorded."""
+def node_of_call(flow: Flow, path: str, name: str) -> Node:
+    """Return what undoes the durable call at a path, by the name that is recorded."""
     found = _found(flow, name)
     if found is None:
         raise UndoUnknown(
             f"{name!r}, which undoes a step, is not in the code of flow {flow.name!r}.",
             fix="Undo it by hand, or bring the code back that has it, and try again.",
         )
-    return undo_node(found, name)
+    return _played(flow, path, undo_node(found, name))
+
+
+def _played(flow: Flow, path: str, node: Node) -> Node:
+    return node if flow.plays_undo is None else flow.plays_undo(path, node)
 
 
 def _by_name(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

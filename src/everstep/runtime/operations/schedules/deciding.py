@@ -25,6 +25,8 @@ class Due(msgspec.Struct, frozen=True):
     """Times that came too late."""
     after: datetime
     """All up to here is decided."""
+    next: datetime | None
+    """The time behind that; it may be over already, and its start put off."""
     wake: datetime | None
     """When to look again; none if no time will come."""
 
@@ -39,7 +41,7 @@ def due(spec: ScheduleSpec, calendar: Calendar, schedule_id: str, after: datetim
         wake = None if at is None else at + spec.put_off(schedule_id, at)
         is_enough = len(start) >= AT_ONCE or missed >= LOOKED_AT
         if at is None or wake is None or wake > now or is_enough:
-            return Due(tuple(start), missed, after, wake)
+            return Due(tuple(start), missed, after, at, wake)
         if now - wake > catch_up:
             missed += 1
         else:

@@ -6,30 +6,41 @@ who takes over starts the same runs, and each once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from everstep.errors import EverstepError, StoreError
+from everstep.errors import CheckpointPinned, EverstepError, StoreError
 from everstep.graph.author.context import AsyncContext
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, ifelse, node
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.author.wiring import chain
+from everstep.graph.tells import Occasion, Tell
 from everstep.model.commits import OnParentCancel, scheduling
 from everstep.model.enums import Status
 from everstep.model.shapes import understood
 from everstep.model.waits import SIGNAL_KIND
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.children.admitting import admit
 from everstep.runtime.drive.children.orders import ChildOrder
 from everstep.runtime.operations.bulk.flow import PATIENCE, STEPS, again_if_store_is_away
-from everstep.runtime.operations.schedules.deciding import AT_ONCE, due, pause_after, run_asked_for, run_for
+from everstep.runtime.operations.schedules.deciding import (
+    AT_ONCE,
+    Due,
+    due,
+    pause_after,
+    run_asked_for,
+    run_for,
+)
 from everstep.runtime.operations.schedules.spec import (
     BACKFILL_TAG,
     SCHEDULE_TAG,
     Overlap,
+    ScheduleSpec,
     checked,
     spec_of,
 )
@@ -37,14 +48,37 @@ from everstep.runtime.operations.schedules.state import Backfill, State, state_o
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
+if TYPE_CHECKING:
+    from everstep.runtime.retention.trim import clean_up
+else:
+    clean_up = on_demand("everstep.runtime.retention.trim:clean_up")
+
 SIGNAL = "schedule"
 """What schedules are told by."""
 STATE, SPEC = "state", "spec"
 MOST_PENDING = 1000
+KEPT = 1000
+"""Checkpoints that a schedule keeps of what it did: those of the last 250 times or more."""
+TIDIES = 100
+"""Wakings between two times at which it removes those before them."""
 
 
-def schedule_flow(services: Services, runs: Runs, name: str, flows: Sequence[Flow] = ()) -> Flow:
-    """Return the flow of schedules of a flow, given in the versions that this process has."""
+_TOLD = (Occasion.FAILED, Occasion.ABANDONED, Occasion.NEEDS_REPAIR, Occasion.MISSED_SCHEDULE)
+
+
+class _Missed(Wait):
+    """A wait whose checkpoint tells that times were missed."""
+
+    tells: ClassVar[str] = Occasion.MISSED_SCHEDULE
+
+
+def schedule_flow(
+    services: Services, runs: Runs, name: str, flows: Sequence[Flow] = (), *, tells: Iterable[Tell] = ()
+) -> Flow:
+    """Return the flow of schedules of a flow, given in the versions that this process has.
+
+    `tells` says who is told of one that is about to be made.
+    """
 
     @node(output="seen", effects="read_only", retry=PATIENCE)
     async def look(
@@ -60,44 +94,75 @@ def schedule_flow(services: Services, runs: Runs, name: str, flows: Sequence[Flo
     async def begin(seen: dict[str, Any], ctx: AsyncContext) -> Any:
         with again_if_store_is_away():
             starts = _Starts(services, runs, flows[-1], ctx.run_id, seen)
-            return (await starts.all()).told()
+            done = await starts.all()
+            if done.wakings % TIDIES == 0:
+                await _tidy(services, runs, ctx.run_id)
+            return done.told()
 
     @ifelse(when_true="rest", when_false=END)
     def goes_on(state: dict[str, Any]) -> bool:
         return state["wake"] is not None  # else no time will ever come
 
     @node(output="said", halts=True)
-    def rest(state: dict[str, Any]) -> Wait:
-        return Wait(kind=SIGNAL_KIND, signal=SIGNAL, until=state["wake"], default=None)
+    def rest(state: dict[str, Any], seen: dict[str, Any]) -> Wait:
+        made = _Missed if seen["missed"] else Wait
+        return made(kind=SIGNAL_KIND, signal=SIGNAL, until=state["wake"], default=None)
 
     parts = [chain(look, begin, goes_on), chain(rest, look)]
-    return Flow(scheduling(name), parts, entry="look", max_steps=STEPS, max_visits=STEPS)
+    return Flow(scheduling(name), parts, entry="look", max_steps=STEPS, max_visits=STEPS, notify=tuple(tells))
+
+
+def tells_of_schedule(tells: Iterable[Tell], spec: ScheduleSpec) -> list[Tell]:
+    """Return who is told of a schedule: those who are told of its runs, as far as it can be in trouble."""
+    found = []
+    for tell in tells:
+        if tell.concerns(spec.flow, spec.tags) and (on := [one for one in tell.on if one in _TOLD]):
+            found.append(Tell(tell.notifier, on=on))
+    return found
+
+
+async def _tidy(services: Services, runs: Runs, schedule_id: str) -> None:
+    """Remove what a schedule did long ago from its chain, or it would grow for ever."""
+    with suppress(CheckpointPinned):  # by a person, or a fork that was made meanwhile
+        await clean_up(services.store, runs.reader, schedule_id, KEPT)
 
 
 def _seen(state: State, said: Any, schedule_id: str, now: datetime) -> dict[str, Any]:
     """Say what is to be done now, as it is recorded before it is done."""
+    state.wakings += 1
     asked = None
     if isinstance(said, Mapping):
         try:
-            asked = _take(state, said, now)
+            asked = _take(state, said)
         except EverstepError as error:
             state.refused += 1
             state.said = str(error)
-    spec = spec_of(state.spec)
-    found = due(spec, spec.calendar(state.created), schedule_id, state.after, now)
+    found = _due(state, schedule_id, now)
+    is_behind = found.next is not None and found.next <= now
+    if state.change is not None and not is_behind:  # what was due before it is started as it was said before
+        if found.start or asked is not None:
+            found = msgspec.structs.replace(found, wake=now)
+        else:
+            state.spec, state.change, state.after = state.change, None, now
+            found = msgspec.structs.replace(_due(state, schedule_id, now), missed=found.missed)
     state.missed += found.missed
     state.after, state.wake = found.after, found.wake
     times = [at.isoformat() for at in found.start]
-    return {"state": state.told(), "times": times, "asked": asked, "now": now.isoformat()}
+    told = {"state": state.told(), "times": times, "asked": asked, "missed": found.missed}
+    return {**told, "now": now.isoformat()}
 
 
-def _take(state: State, said: Mapping[str, Any], now: datetime) -> str | None:
+def _due(state: State, schedule_id: str, now: datetime) -> Due:
+    spec = spec_of(state.spec)
+    return due(spec, spec.calendar(state.created), schedule_id, state.after, now)
+
+
+def _take(state: State, said: Mapping[str, Any]) -> str | None:
     """Do what a signal says; returns what a run is asked for by, if one is."""
     match said.get("act"):
         case "change":
             given = dict(said["spec"])
-            state.spec = checked(given.pop("flow"), given).told()
-            state.after = now
+            state.change = checked(given.pop("flow"), given).told()
         case "run":
             return str(said["key"])
         case "backfill":

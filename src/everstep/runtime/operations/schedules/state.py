@@ -47,15 +47,17 @@ class State(msgspec.Struct, kw_only=True):
     said: str = ""
     """Why the last was refused."""
     backfill: Backfill | None = None
+    change: dict[str, Any] | None = None
+    """The spec that it will have once all is started that was due before."""
+    wakings: int = 0
 
     def told(self) -> dict[str, Any]:
         """Return it as a plain value, the inputs of runs as they are."""
-        plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, spec={}))
-        return {**plain, "spec": self.spec}
+        plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, spec={}, change=None))
+        return {**plain, "spec": self.spec, "change": self.change}
 
 
 def state_of(told: Mapping[str, Any]) -> State:
     """Read what `told` returned."""
-    return msgspec.structs.replace(
-        msgspec.convert({**told, "spec": {}}, understood(State)), spec=told["spec"]
-    )
+    plain = msgspec.convert({**told, "spec": {}, "change": None}, understood(State))
+    return msgspec.structs.replace(plain, spec=told["spec"], change=told.get("change"))

@@ -48,6 +48,7 @@ async def content_of(services: Services, row: NoticeRow) -> Notice | None:
         at=row.at if record is None or row.occasion == Occasion.OVERDUE else record.created_at,
         status=run.status.value,
         run_link=None if base is None else f"{base}/ui/runs/{row.run_id}",
+        context=_undone(record) if row.occasion == Occasion.UNDONE else None,
         **told,
     )
     return notice if wait is None else _about_wait(services, notice, wait)
@@ -105,6 +106,12 @@ async def _record(services: Services, row: NoticeRow) -> CheckpointRecord | None
         if found and not found[0].is_stub:
             return header_of(found[0].body, f"checkpoint {row.sequence} of run {row.run_id!r}")
     return None
+
+
+def _undone(record: CheckpointRecord | None) -> dict[str, str] | None:
+    """Return what came of undoing: `complete`, or `2 skipped`."""
+    came_to = None if record is None else (record.metadata or {}).get("undo")
+    return {"undo": came_to} if isinstance(came_to, str) else None
 
 
 def _of_record(record: CheckpointRecord | None) -> dict[str, Any]:

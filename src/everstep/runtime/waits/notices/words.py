@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from everstep.graph.tells import Occasion
+from everstep.model.commits import SCHEDULE_FLOW
 from everstep.ports.durability import Notice
 
 _LONGEST: Final = 1000
@@ -19,7 +20,6 @@ _DID: Final[Mapping[str, str]] = {
     Occasion.OVERDUE: "is overdue",
     Occasion.BUDGET: "has spent its budget",
     Occasion.UNDONE: "was undone",
-    Occasion.MISSED_SCHEDULE: "has missed its schedule",
     Occasion.NEEDS_REPAIR: "needs repair",
 }
 _AGAIN: Final[Mapping[str, str]] = {
@@ -30,6 +30,8 @@ _AGAIN: Final[Mapping[str, str]] = {
 
 def subject(notice: Notice) -> str:
     """Return a notice in one line."""
+    if notice.occasion == Occasion.MISSED_SCHEDULE:
+        return plain(f"Schedule {notice.run_id} of {notice.flow.removeprefix(SCHEDULE_FLOW)} missed a time")
     if notice.occasion in _DID:
         return plain(f"Run {notice.run_id} of {notice.flow} {_DID[notice.occasion]}")
     asked = notice.prompt or f"{notice.kind} {notice.node!r}"

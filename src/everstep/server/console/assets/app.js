@@ -13,13 +13,14 @@ const VIEWS = [
   { at: /^\/flows\/.+/, load: () => import("./views/flow.js"), tab: "flows" },
   { at: /^\/flows/, load: () => import("./views/flows.js"), tab: "flows" },
   { at: /^\/workers/, load: () => import("./views/workers.js"), tab: "workers" },
+  { at: /^\/schedules/, load: () => import("./views/schedules.js"), tab: "schedules" },
   { at: /^\/guards/, load: () => import("./views/guards.js"), tab: "guards" },
   { at: /^\/store/, load: () => import("./views/store.js"), tab: "store" },
   { at: /^\/audit/, load: () => import("./views/audit.js"), tab: "audit", role: "admin" },
 ];
 
 const TABS = [["runs", "/", "Runs"], ["waits", "/waits", "Waits"], ["flows", "/flows", "Flows"], ["workers", "/workers", "Workers"],
-  ["guards", "/guards", "Guards"], ["store", "/store", "Store"], ["audit", "/audit", "Audit"]];
+  ["schedules", "/schedules", "Schedules"], ["guards", "/guards", "Guards"], ["store", "/store", "Store"], ["audit", "/audit", "Audit"]];
 
 function App() {
   const [, setMoved] = useState(0);

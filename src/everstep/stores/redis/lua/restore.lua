@@ -109,6 +109,17 @@ end
 if run.undoing then
   redis.call('HSET', row_of(run_id), 'undoing', run.undoing)
 end
+if run.told then
+  redis.call('HSET', row, 'told', run.told)
+end
+for _, fields in ipairs(run.notices or {}) do
+  local number = redis.call('INCR', P .. 'notices:number')
+  redis.call('HSET', P .. 'notice:' .. number, 'run', run_id, 'number', number, unpack(fields))
+  redis.call('ZADD', P .. 'notices', number, number)
+  redis.call('ZADD', P .. 'notices:run:' .. run_id, number, number)
+  redis.call('HSET', row, 'noticed', 1)
+  place_notice(number)
+end
 reckon(run_id)
 announce()
 return { 'restored' }

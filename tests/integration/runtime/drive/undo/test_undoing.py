@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from everstep import AsyncHost, Context, Flow, Host, Retry, Status, node, wait
@@ -346,3 +347,57 @@ def test_a_run_that_may_still_be_undone_keeps_its_past(
 def test_a_flow_with_undo_needs_a_store_that_keeps_it(shop: Shop) -> None:
     with Host("none:") as host, pytest.raises(EverstepError, match="nothing is kept to undo by"):
         run(host, shop.flow())
+
+
+@pytest.mark.parametrize(("when", "asks"), [("cancel", "cancel"), ("never", "undo"), ("both", "cancel")])
+def test_a_run_that_fails_while_it_is_cancelled_is_undone_as_that_says(
+    url: str, shop: Shop, when: Any, asks: str
+) -> None:
+    async def main() -> tuple[RunResult, str | None]:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        @node(output="parcel", effects="effectful", idempotency_key="auto")
+        async def pack(charge: str) -> str:
+            begun.set()
+            await may_end.wait()
+            raise ValueError("no box")
+
+        flow = Flow("order", [*shop.flow().nodes[:2], pack], undo=when)
+        async with AsyncHost(url) as host:
+            driving = asyncio.create_task(host.run(flow, {"order": "A"}, run_id="a"))
+            await begun.wait()
+            assert await (host.cancel("a") if asks == "cancel" else host.undo("a")) is Status.RUNNING
+            may_end.set()
+            result = await driving
+            return result, (await host.info("a")).undoing
+
+    result, undoing = asyncio.run(main())
+    assert sorted(shop.log) == sorted(DONE + UNDONE)
+    assert undoing == "complete"
+    assert result.status is (Status.FAILED if when == "both" else Status.CANCELLED)
+
+
+def undo_later(given: str, idempotency_key: str) -> None:
+    """What would undo the durable call below."""
+
+
+def test_a_store_that_does_not_keep_undoing_is_refused_by_name(host: Host, shop: Shop) -> None:
+    store: Any = host._host._services.store
+    store.capabilities = msgspec.structs.replace(store.capabilities, undoes=False)
+    with pytest.raises(
+        BadRequest, match="flow 'order' has nodes that say how they are undone, and this store"
+    ):
+        run(host, shop.flow())
+    with pytest.raises(BadRequest, match="this store does not keep that a run undoes"):
+        host.start(shop.flow(), {"order": "A"}, run_id="b")
+
+    @node(output="made")
+    def make(order: str, ctx: Context) -> str:
+        return ctx.step("make", str.upper, order, undo=undo_later)
+
+    result = run(host, Flow("calls", [make]))
+    assert result.error is not None
+    assert "step 'make/$make' says how it is undone" in result.error.message
+    assert shop.log == []
+    assert host.runs(id_prefix="b") == []
+    assert host.run(Flow("plain", [node(output="x")(lambda: 1).with_name("one")]))["x"] == 1

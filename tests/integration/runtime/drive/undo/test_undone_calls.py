@@ -141,9 +141,9 @@ def test_an_undo_that_no_other_process_would_find_is_refused_before_the_call(hos
 )
 def test_a_function_outside_of_the_code_of_the_flow_is_not_called_because_a_store_says_so(name: str) -> None:
     flow = Flow("trip", [travel])
-    assert undone.node_of_call(flow, f"{__name__}:unbook").fn is unbook
+    assert undone.node_of_call(flow, "travel/$book", f"{__name__}:unbook").fn is unbook
     with pytest.raises(UndoUnknown):
-        undone.node_of_call(flow, name)
+        undone.node_of_call(flow, "travel/$book", name)
 
 
 def test_what_no_code_undoes_any_more_is_asked_of_a_person(

@@ -56,6 +56,15 @@ def test_who_a_flow_names_is_told_that_a_run_failed_and_why(
     assert (info.id, info.state, info.tries, info.error) == (notice.id, "sent", 1, "")
 
 
+def test_what_is_to_be_sent_is_due_since_it_happened(url: str, clock: ManualClock) -> None:
+    with Host(url, clock=clock) as host:  # it has no notifier of this name
+        host.run(FAILING, {"a": 7}, run_id="A17")
+        [info] = host.notices.find()
+    assert info.state == "pending" and info.at is not None
+    assert info.due_at == info.at
+    assert abs(info.at - clock.now()).total_seconds() < 3600
+
+
 def test_a_run_without_notifiers_has_no_notice(host: Host, ops: Receiver) -> None:
     host.run(Flow("quiet", [fails]), {"a": 1}, run_id="A")
     host.run(Flow("well", [works], notify="ops"), {"a": 1}, run_id="B")
@@ -150,6 +159,55 @@ def test_a_budget_that_is_spent_is_told_of(host: Host, ops: Receiver) -> None:
     assert host.run(flow, {}, run_id="A").status == "halted"
     [notice] = ops.got
     assert notice.occasion == "budget"
+
+
+@pytest.mark.parametrize(("said", "told"), [("rerun", "complete"), ("skip", "1 skipped"), ("no", None)])
+def test_a_run_that_was_undone_is_told_of_once_with_what_came_of_it(
+    host: Host, ops: Receiver, said: str, told: str | None
+) -> None:
+    broken = [True]
+
+    def untake(taken: int) -> None:
+        if broken:
+            raise ConnectionError("the shelf is locked")
+
+    @node(output="taken", undo=untake)
+    def take(a: int) -> int:
+        return a
+
+    @node(output="x")
+    def fails_then(taken: int) -> int:
+        raise ValueError(f"{taken} is too much")
+
+    asks: Any = "ask" if said == "no" else "both"
+    flow = Flow("taking", [take, fails_then], notify=Tell("ops", on=["failed", "undone"]), undo=asks)
+    assert host.run(flow, {"a": 1}, run_id="A").status == "halted"
+    assert ops.got == []
+    broken.clear()
+    if said == "no":
+        host.answer(host.waits("A")[0].id, {"approved": False})
+    else:
+        choice: Any = {"skip": "by hand"} if said == "skip" else {"rerun": True}
+        host.waiting.settle("A", "take/!undo", **choice)
+    assert host.resume("A", flow).status == "failed"
+    of_undo = [(notice.occasion, notice.context) for notice in ops.got if notice.occasion == "undone"]
+    assert of_undo == ([("undone", {"undo": told})] if told else [])
+    assert sorted(notice.occasion for notice in ops.got) == sorted(["failed", *(["undone"] if told else [])])
+    assert {notice.error for notice in ops.got} == {"ValueError: 1 is too much"}
+
+
+def test_a_run_that_is_cancelled_and_undone_is_told_of(host: Host, ops: Receiver) -> None:
+    @node(output="taken", undo=lambda taken: None)
+    def take(a: int) -> int:
+        return a
+
+    tells = Tell("ops", on=["cancelled", "undone", "halted"])
+    flow = Flow("taking", [take, wait.approval("ok")], notify=tells)
+    host.run(flow, {"a": 1}, run_id="A")
+    host.cancel("A")
+    host.resume("A", flow)
+    assert sorted(notice.occasion for notice in ops.got) == ["cancelled", "halted", "undone"]
+    assert len(set(ops.ids)) == 3
 
 
 def test_what_another_part_brings_about_is_told_of_by_one_line(

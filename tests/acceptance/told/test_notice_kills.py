@@ -21,7 +21,7 @@ import pytest
 
 from everstep import Host, notify
 from everstep.runtime.system import SystemClock
-from tests.acceptance.workers.night_watcher import Ahead
+from tests.acceptance.told.night_watcher import Ahead
 from tests.architecture.sources import ROOT
 from tests.servers import warm
 
@@ -103,7 +103,7 @@ def test_every_failure_is_told_though_the_sender_is_killed_and_the_receiver_down
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     url, hours, chance = f"sqlite:///{tmp_path}/runs.db", tmp_path / "hours", Random(22)
     erased: dict[str, int] = {}
-    program = [sys.executable, "-m", "tests.acceptance.workers.night_watcher", url, receiver.url, str(hours)]
+    program = [sys.executable, "-m", "tests.acceptance.told.night_watcher", url, receiver.url, str(hours)]
     until = time.monotonic() + PATIENCE
     ends: list[int] = []
     while not (ends and ends[-1] == 0):
