@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from everstep.client.streaming import streamed, told_both
     from everstep.client.tracing import tracer_of
     from everstep.engine.query.text import query_of
-    from everstep.engine.query.tree import given_of
+    from everstep.engine.query.tree import asks_for_undoing, given_of
     from everstep.graph.labels import labels_of
     from everstep.graph.tells import Telling, tells_of
     from everstep.model.address import Part
@@ -136,6 +136,7 @@ else:
     labels_of = on_demand("everstep.graph.labels:labels_of")
     query_of = on_demand("everstep.engine.query.text:query_of")
     given_of = on_demand("everstep.engine.query.tree:given_of")
+    asks_for_undoing = on_demand("everstep.engine.query.tree:asks_for_undoing")
     find = on_demand("everstep.runtime.operations.find:find")
     history = on_demand("everstep.runtime.history:history")
     Meter = on_demand("everstep.runtime.metrics.meter:Meter")
@@ -1030,6 +1031,7 @@ class AsyncHost:
         else:
             query = query_of(where, tag, attribute, self._services.time.now(), argued)
             rows, following, changed = await find(self._services, self._runs.reader, narrowed, query)
+            labels = labels or asks_for_undoing(query)  # which are kept together
         if not rows and following is None:
             await check_goes_on(self._runs.reader, before)
         infos = (

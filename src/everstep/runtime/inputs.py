@@ -71,7 +71,7 @@ class Given(msgspec.Struct, frozen=True):
         """Return the same with the times of the run."""
         return msgspec.structs.replace(self, times=times)
 
-    def check(self, flow: Flow) -> dict[str, Any]:
+    def check(self, flow: Flow, *, encrypts: bool = False) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
         priority, group = self.traits.priority, self.traits.group
         if type(priority) is not int or priority not in PRIORITIES:
@@ -87,6 +87,8 @@ class Given(msgspec.Struct, frozen=True):
                     fix="Leave the group out, or make what it goes by a limit.",
                 )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
+        if flow.limits:
+            limited_group(flow.limits, self.inputs or {}, encrypts=encrypts)
         return dict(self.inputs or {})
 
 

@@ -21,6 +21,7 @@ from everstep.errors import (
     HostClosed,
     LeaseConflict,
     LeaseLost,
+    NoRoom,
     RunAbandoned,
     RunCancelled,
     RunErased,
@@ -454,7 +455,7 @@ class Runs:
             if ends is None or row.status.is_final:
                 return row  # it is theirs already, or has nothing to go on with
             return await self._reopen_at_rest(run_id, None, act, ends)
-        claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
+        claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True, drives=False)
         if not isinstance(claimed, Outcome):
             row, taken = claimed
             ready = await self._taken_up(row, taken, flow, start, act=act, ends=ends)
@@ -594,13 +595,20 @@ class Runs:
         return await self._take_up(*claimed, flow, start, act=act, ends=ends)
 
     async def _claimed(
-        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
+        self,
+        row: RunRow,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        is_patient: bool = True,
+        reopens: bool,
+        drives: bool = True,
     ) -> tuple[RunRow, TakenUp] | Outcome:
         check_kept(row, flow)
         await self._check_paused(row)
         was_left_alone = flow.limits and (row.status.is_final or row.needs_repair is not None)
         asked = self._services.clock.monotonic()
-        if flow.limits and row.group is not None:
+        if drives and flow.limits and row.group is not None:
             taken = await self.resting.take_up_within(check_still_here(row), flow, waits=is_patient)
         else:
             taken = await self.resting.take_up(check_still_here(row), flow.durability, waits=is_patient)
@@ -801,8 +809,8 @@ class Runs:
             return paused
         try:
             claimed = await self._claimed(row, flow, is_patient=False, reopens=False)
-        except (LeaseConflict, RunPaused):
-            return paused  # a worker was quicker
+        except (LeaseConflict, NoRoom, RunPaused):
+            return paused  # a worker was quicker, or others have its room
         return (
             claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
         )
@@ -871,7 +879,10 @@ class Runs:
         if (journal.started_by is not None or journal.stopped) and status.is_final and not spooled:
             await self.resting.ended(journal, status)
         if (flow.notify or self._services.notify) and self._services.notifiers.aliases and not spooled:
-            await send_of(self._services, journal.run_id)
+            telling = self._services.telling
+            await (
+                send_of(self._services, journal.run_id) if telling is None else telling.tell(journal.run_id)
+            )
         if status is Status.HALTED and not spooled:
             waits = tuple(await open_waits(self._services.store, journal.run_id))
             outcome = Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)

@@ -69,6 +69,12 @@ class Drivable(Protocol):
     def breathe(self) -> None: ...
 
 
+class Telling(Protocol):
+    """Tells of runs that have ended, and does not wait for that."""
+
+    async def tell(self, run_id: str) -> None: ...
+
+
 class Cleared(msgspec.Struct, frozen=True):
     """A flow that was found to be without errors."""
 
@@ -85,6 +91,8 @@ class Services:
     """What the values in one record should not exceed."""
     after_run: Callable[[Flow], None] | None = None
     """Told of each flow whose run has ended, so that retention can apply."""
+    telling: Telling | None = None
+    """What tells of runs beside the others, while a worker drives several."""
     notes_at_work = False
     """True once the program has loaded what asks at which step its code is at work."""
     keeper: LeaseKeeper | None = None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from everstep import Flow, Host, node
+from everstep import Flow, Host, Schedule, node
 
 Who = dict[str, Any]
 
@@ -83,6 +83,10 @@ def hourly(host: Host) -> str:
     return "hourly"
 
 
+def declaring(schedule_id: str) -> Flow:
+    return Flow("counting", COUNTING.nodes, schedules=[Schedule(schedule_id, every="1h")])
+
+
 def paused_hourly(host: Host) -> str:
     host.schedules.pause(hourly(host))
     return "hourly"
@@ -118,6 +122,12 @@ LATER_CASES: dict[str, Case] = {
         lambda h, _, who: h.schedules.create(COUNTING, "hourly", cron="0 * * * *", **who),
         lambda h, _, who: h.schedules.create(COUNTING, "hourly", cron="at noon", **who),
         act="create_schedule",
+    ),
+    "schedules.apply": Case(
+        nothing,
+        lambda h, _, who: h.schedules.apply(declaring("hourly"), **who),
+        lambda h, _, who: h.schedules.apply([declaring("hourly"), declaring("hourly")], **who),
+        act="apply_schedules",
     ),
     "schedules.change": Case(
         hourly,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from everstep import Host
 from everstep.registry import Opened
@@ -28,13 +28,19 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def lives(main: Callable[[Host, ManualClock], T], dies: int = 0, counts: Killer | None = None) -> T:
+def lives(
+    main: Callable[[Host, ManualClock], T],
+    dies: int = 0,
+    counts: Killer | None = None,
+    clock: ManualClock | None = None,
+    **options: Any,
+) -> T:
     """Return what `main` does; a first process dies at write `dies`, and another goes on."""
-    data, clock = MemoryData(), ManualClock(auto=True)
+    data, clock = MemoryData(), clock or ManualClock(auto=True)
     for act in (Killer(dies, act=crash) if dies else counts, None):
         store = Opened(MemoryStore(clock, data), None, "memory:")
         try:
-            with Host(store if act is None else killing(store, by=act), clock=clock) as host:
+            with Host(store if act is None else killing(store, by=act), clock=clock, **options) as host:
                 return main(host, clock)
         except Crashed:
             clock.advance(timedelta(minutes=5))

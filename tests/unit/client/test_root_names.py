@@ -31,6 +31,7 @@ NAMES = {
     ),
     *("Flow", "chain", "parallel", "at_least", "critical", "quorum"),
     *("Durability", "Retry", "Budget", "Breaker", "Limit", "Singleton", "Debounce", "Retention", "KeyRing"),
+    "Schedule",
     *("Host", "AsyncHost", "Status", "EverstepError", "validate", "report", "__version__"),
     *("wait", "migrate", "notify"),
 }

@@ -19,7 +19,7 @@ from everstep.codec.plain_json import Wire
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
-from everstep.model.records import UNDOING
+from everstep.model.records import START, UNDOING
 from everstep.model.waits import DEADLINE_KIND, SettledBy, VotingInfo, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
@@ -63,7 +63,7 @@ KINDS: Mapping[str, WaitKind] = {
     "event": WaitKind("an event", is_for_people=False),
     "child": WaitKind("the end of a run", is_for_people=False),
     "deadline": WaitKind("its deadline", is_for_people=False),
-    "settle": WaitKind("word of an effect that never reported", is_for_people=False),
+    "settle": WaitKind("word from an operator", is_for_people=False),
 }
 """Every kind of wait but those that nodes make up."""
 
@@ -283,6 +283,8 @@ def how_to_answer(wait: WaitInfo, store: str | None) -> tuple[str, str]:
     if wait.kind == DEADLINE_KIND:
         return command_line("show", wait.run_id, store=store), ""
     kind, more = kind_of(wait.kind), ""
+    if wait.node == START:
+        return command_line("answer", short(wait.id), kind.flag, store=store), "to begin at once"
     command, other = answering(wait.kind, wait.run_id, Address.of(wait.node, wait.visit), wait.id, store)
     if other or (kind.flag and not kind.value):
         return command, f"or {other}" if other else ""

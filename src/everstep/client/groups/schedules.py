@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -168,12 +168,13 @@ class ScheduleCalls:
         before, after = differences(there, one.spec, self._services.values.canonical)
         tags = await self._tags(row)
         is_back, is_new = GONE in tags, DECLARED not in tags
+        act: Literal["unpause", "change", "none"]
         act = "unpause" if is_back else "change" if after or is_new else "none"
         return AppliedSchedule(schedule_id=schedule_id, flow=flow, act=act, before=before, after=after)
 
     async def _leaving(self, row: RunRow) -> AppliedSchedule:
         """Say what is to be done about a schedule that is declared no more."""
-        act = "none" if row.is_paused else "pause"
+        act: Literal["none", "pause"] = "none" if row.is_paused else "pause"
         flow = (await self._state(row)).spec["flow"]
         return AppliedSchedule(schedule_id=row.run_id, flow=flow, act=act)
 
@@ -237,7 +238,7 @@ class ScheduleCalls:
         filtered = RunFilter(flow_id=flow_id, limit=limit, before=before)
         return (await find(self._services, self._runs.reader, filtered, query)).rows
 
-    async def _each(self, rows: Sequence[RunRow]) -> list[ScheduleInfo]:
+    async def _each(self, rows: Sequence[RunRow]) -> Sequence[ScheduleInfo]:
         labels = await labels_of_runs(self._services, rows)
         return [await self._told(row, labels.get(row.run_id, NO_LABELS)) for row in rows]
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from everstep.client.outline import node_at
-from everstep.client.projection import ItemsInfo, base_of, name_of
+from everstep.client.projection import ItemsInfo, base_of, is_undo, name_of
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import Plan
@@ -241,7 +241,7 @@ class Lanes:
 
     def _step(self, record: CheckpointRecord, step: StepRecord) -> None:
         base = map_of(step.path)
-        if base is not None:
+        if base is not None and not is_undo(step):
             self._item(record, step, base)
             return
         lane, place = self._lane(step.path), (step.path, step.visit)

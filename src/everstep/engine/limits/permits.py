@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from everstep.engine.limits.rates import micros_of, noted, open_at, trimmed
+from everstep.engine.limits.rates import EXACT, micros_of, noted, open_at, trimmed
 from everstep.model.leases import KeyLimit, KeyState
 
 
@@ -31,7 +31,7 @@ def ask(
     state: KeyState, limit: KeyLimit, asked: Sequence[Asked], now: int, ttl: timedelta
 ) -> tuple[KeyState, Answered]:
     """Give places to the first of these calls that fit; who holds one already keeps it."""
-    kept, ends = trimmed(state, limit, now), now + micros_of(ttl)
+    kept, ends = _kept(state, limit, now), now + micros_of(ttl)
     given: list[str] = []
     until: int | None = None
     why = ""
@@ -56,7 +56,7 @@ def give_back(
     state: KeyState, limit: KeyLimit, holders: Collection[str], now: int, closed_until: int = 0
 ) -> KeyState:
     """Free the places of calls that are over; `closed_until` is what the supplier has asked for."""
-    kept = trimmed(state, limit, now)
+    kept = _kept(state, limit, now)
     for holder in holders:
         kept.holders.pop(holder, None)
     return KeyState(kept.log, kept.holders, max(kept.closed_until, closed_until), kept.span)
@@ -64,11 +64,19 @@ def give_back(
 
 def prolong(state: KeyState, limit: KeyLimit, holders: Collection[str], now: int, ttl: timedelta) -> KeyState:
     """Let calls that are still made keep their places, also one that was taken for dead."""
-    kept, ends = trimmed(state, limit, now), now + micros_of(ttl)
+    kept, ends = _kept(state, limit, now), now + micros_of(ttl)
     longer: Mapping[str, tuple[int, int]] = {
         holder: (ends, kept.holders.get(holder, (0, 1))[1]) for holder in holders
     }
     return KeyState(kept.log, {**kept.holders, **longer}, kept.closed_until, kept.span)
+
+
+def _kept(state: KeyState, limit: KeyLimit, now: int) -> KeyState:
+    """Return a state without what is over for all who share the limit: their spans may differ."""
+    span = max(state.span, micros_of(limit.span))
+    log = [entry for entry in state.log if entry[0] >= now - span][-2 * EXACT :]
+    kept = trimmed(state, limit, now)
+    return KeyState(log, kept.holders, kept.closed_until, span if log else kept.span)
 
 
 def supplier_key(name: str) -> str:

@@ -93,6 +93,11 @@ OF_UNDO: Final = frozenset({"undoing"})
 """What stores keep in the run's row, and read with its labels only."""
 
 
+def asks_for_undoing(query: Query) -> bool:
+    """True if a query asks what runs say of undoing."""
+    return any(one.field in OF_UNDO for one in comparisons_of(query))
+
+
 def is_of_labels(field: str) -> bool:
     """True for what tags or attributes have."""
     return field == "tag" or field.startswith((OF_TAG, OF_ATTRIBUTE))

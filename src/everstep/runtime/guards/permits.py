@@ -17,7 +17,7 @@ from everstep.engine.limits.rates import micros_at, moment_at
 from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, StoreError, StoreUnavailable
-from everstep.graph.limits import Limit, rule_of
+from everstep.graph.limits import MOST_WEIGHT, Limit, rule_of
 from everstep.model.leases import KeyLimit, KeyState
 from everstep.ports.limits import LimitingStore
 from everstep.ports.pausing import PausingStore
@@ -136,7 +136,8 @@ class Permits:
             value: Any = self._run.space.peek(source, scope.prefix)
         except (KeyError, ValueOutOfReach):
             return 1
-        return max(1, int(value)) if isinstance(value, (int, float)) else 1
+        is_number = isinstance(value, (int, float)) and value > 0  # which what is no number is not
+        return max(1, int(min(value, MOST_WEIGHT))) if is_number else 1
 
     def ended(self, call: Call) -> None:
         """Note that a call is over, and what its supplier asked for."""

@@ -11,6 +11,7 @@ from everstep.errors import (
     FlowChanged,
     FlowNotFound,
     LeaseConflict,
+    NoRoom,
     RunNotFound,
     RunPaused,
     TokenInvalid,
@@ -129,8 +130,8 @@ class Deliveries:
         if flow is not None and drive:
             try:
                 outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
-            except (LeaseConflict, FlowChanged, RunPaused):
-                outcome = None  # its owner, or a worker with the flow it began with, takes the answer in
+            except (LeaseConflict, FlowChanged, NoRoom, RunPaused):
+                outcome = None  # its owner, or a worker with room and the flow it began with, takes it in
         if outcome is None:
             return await self._left(row)
         return self._done(row, outcome)

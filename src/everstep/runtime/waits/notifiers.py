@@ -7,13 +7,15 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from everstep.errors import BadRequest, UnknownNotifier
+from everstep.errors import BadRequest, NotifyFailed, UnknownNotifier
 from everstep.graph.check.validate import known_aliases
 from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
+from everstep.runtime.system import apart
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
@@ -25,6 +27,8 @@ else:
 
 
 log = logging.getLogger("everstep")
+MOST_HANGING: Final = 100
+"""So many calls of one function may be under way; one more fails."""
 
 
 def console(notice: Notice) -> None:
@@ -73,6 +77,8 @@ class Notifiers:
             alias: notifier.with_clock(system.clock) if hasattr(notifier, "with_clock") else notifier
             for alias, notifier in notifiers.items()
         }
+        self._calls: dict[str, set[Future[Any]]] = {}
+        """Calls of functions by alias, of which some may hang."""
 
     @property
     def aliases(self) -> frozenset[str]:
@@ -124,17 +130,26 @@ class Notifiers:
             notifier = self.of(alias)
             if once and hasattr(notifier, "trying_once"):
                 notifier = notifier.trying_once()
-            await self._call(notifier, notice)
+            await self._call(alias, notifier, notice)
         except Exception as error:
             # The text of a foreign error may quote what it was given.
             said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")
             return Failure(alias, _plain(without_tokens(said))[:300])
         return None
 
-    async def _call(self, notifier: Notifier, notice: Notice) -> None:
+    async def _call(self, alias: str, notifier: Notifier, notice: Notice) -> None:
         is_async = inspect.iscoroutinefunction(notifier) or inspect.iscoroutinefunction(
             type(notifier).__call__
         )
-        answer = notifier(notice) if is_async else await self._system.to_thread(notifier, notice)
+        answer = notifier(notice) if is_async else await self._apart(alias, notifier, notice)
         if inspect.isawaitable(answer):
             await answer
+
+    async def _apart(self, alias: str, notifier: Notifier, notice: Notice) -> Any:
+        """Call a function on a thread that nothing else needs: it may hang for as long as it likes."""
+        calls = {call for call in self._calls.get(alias, ()) if not call.done()}
+        if len(calls) >= MOST_HANGING:
+            raise NotifyFailed(f"{len(calls)} calls of it have not returned.")
+        call = apart(self._system.spawn, notifier, notice)
+        self._calls[alias] = {*calls, call}
+        return await asyncio.wrap_future(call)

@@ -15,6 +15,7 @@ from everstep.engine.leases import seconds_left
 from everstep.errors import (
     BadRequest,
     LeaseConflict,
+    NoRoom,
     RunEnded,
     RunErased,
     RunNotFound,
@@ -199,6 +200,9 @@ class Turns:
             except LeaseConflict:
                 outcome = None
                 await self._follow(run_id)
+            except NoRoom:
+                outcome = None
+                await self._services.system.pause(LOOK)
             # One that halted may have been taken up by another process since, with what was said here.
             if outcome is not None and (outcome.status is not Status.HALTED or outcome.spooled):
                 return outcome
@@ -245,6 +249,8 @@ def _is_as_of(outcome: Outcome, waits: Iterable[WaitRow]) -> bool:
 
 def _names(row: WaitRow) -> tuple[str, ...]:
     """Return what a wait may be called: its path, as it is listed, and without visits and items."""
+    if row.path[0] == "@":  # the wait is of the run, and not of a node
+        return (row.path,)
     return row.path, str(Address.of(row.path, row.visit)), unvisited(row.path), plain_of(row.path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import http.client
@@ -21,7 +22,7 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, to_thread
+from everstep.runtime.system import SystemClock, apart, spawn
 
 SIGNATURE: Final = "X-Everstep-Signature"
 _FIRST_PAUSE: Final = 0.5
@@ -98,7 +99,7 @@ class Webhook:
         pause = _FIRST_PAUSE
         for attempt in range(1, self._attempts + 1):
             request = self._request(notice, body, clock.now())
-            reply = await to_thread(_post, request, self._timeout)
+            reply = await asyncio.wrap_future(apart(spawn, _post, request, self._timeout))
             if reply.is_delivered:
                 return
             if reply.is_final or attempt == self._attempts:

@@ -53,12 +53,13 @@ if TYPE_CHECKING:
     from everstep.runtime.operations.asking.question import quiet
     from everstep.runtime.operations.bulk.flow import bulk_flow
     from everstep.runtime.operations.schedules.flow import schedule_flow
-    from everstep.runtime.waits.notices.send import send_due
+    from everstep.runtime.waits.notices.send import Beside, send_due
     from everstep.runtime.waits.notices.told import set_aside
     from everstep.runtime.workers.cleaning import Cleaning
     from everstep.runtime.workers.paused_lanes import unpaused, with_paused
 else:
     rules_of = on_demand("everstep.graph.limits:rules_of")
+    Beside = on_demand("everstep.runtime.waits.notices.send:Beside")
     send_due = on_demand("everstep.runtime.waits.notices.send:send_due")
     set_aside = on_demand("everstep.runtime.waits.notices.told:set_aside")
     all_started = on_demand("everstep.graph.check.started_flows:all_started")
@@ -91,6 +92,8 @@ PATIENCE = 5
 """How often a worker that is to end when nothing is due asks a store that does not answer."""
 BATCH = 32
 """So many runs are claimed at a time: they all begin in one turn of the event loop, which others share."""
+LAST_WORDS = 5.0
+"""Seconds that a worker which stops gives to notices that are being sent."""
 SHOWN = 100
 """Of the runs that it drives, a worker names so many."""
 
@@ -245,6 +248,9 @@ class Worker:
         swept, outages = 0.0, self._weather.outages
         sweeping: asyncio.Task[None] | None = None
         self._services.side_by_side = self._concurrency > 1
+        telling = None
+        if self._services.notifiers.aliases and self._services.store.capabilities.has_notices:
+            telling = self._services.telling = Beside(self._services)
         await self._presence.begin()
         with suppress(StoreError):
             await self._runs.keeper.watch()
@@ -280,6 +286,8 @@ class Worker:
                     if self._suspects.end_rests():
                         continue
                     await sweeping
+                    if telling is not None and await telling.end():
+                        continue  # who was told may have started something
                     if self._has_swept_news:
                         self._has_swept_news = False
                         continue
@@ -287,7 +295,12 @@ class Worker:
                 await self._rest()
             await self._presence.tell()
             await self._let_end(None if until_idle else self._grace)
+            if telling is not None:
+                await telling.end(LAST_WORDS)
         finally:
+            if telling is not None:
+                self._services.telling = None
+                telling.let_go()
             stop_waking()
             self._runs.keeper.end_watch()
             for task in (sweeping, cleaning):
@@ -647,6 +660,8 @@ class Worker:
                 await send_due(services)
         except StoreError as error:
             self._weather.broke("unsent notifications", error)
+        except EverstepError as error:
+            log.error("what is left to tell of could not be looked through: %s", error)
 
     async def _sweep_children(self, flow: str) -> None:
         """Settle waits for runs that have ended, and whose owners died before they could tell."""

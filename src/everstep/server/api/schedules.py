@@ -123,8 +123,8 @@ async def backfill(service: Service, request: Request) -> Response:
     """Run times gone by; a worker does it."""
     schedules, name = service.host.schedules, run_id_of(request)
     body = await read_struct(request, service.max_body, Fill)
-    how = {"at_most": body.at_most, "at_once": body.at_once}
-    await schedules.backfill(name, body.since, body.until, **how, **who_of(request, body))
+    who = who_of(request, body)
+    await schedules.backfill(name, body.since, body.until, at_most=body.at_most, at_once=body.at_once, **who)
     return answer(await schedules.get(name), 202)
 
 

@@ -52,7 +52,7 @@ def restore(
         db.execute(sql["first_put"], kept)
     for wait in run.waits:
         db.execute(sql["open_wait"], wait_values(wait, key))
-    if run.inbox or run.had or run.labels != NO_LABELS:
+    if run.inbox or run.had or run.labels != NO_LABELS or run.told or run.notices:
         keep_more(key, run)
     for flow_hash, blueprint in run.blueprints:
         db.execute(sql["keep_blueprint"], (flow_hash, packed_structure(blueprint)))

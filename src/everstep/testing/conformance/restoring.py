@@ -13,13 +13,14 @@ import pytest
 
 from everstep.errors import CheckpointPinned, StoreError
 from everstep.graph.labels import attribute
-from everstep.model.commits import Labels, Tag
+from everstep.model.commits import Labels, NoticeRow, NoticeState, Tag
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import HadEvent, SettledBy, WaitRow, WaitStatus
 from everstep.ports.events import EventRow, EventStore, fields_of, wanted_by
 from everstep.ports.labels import LabelStore
+from everstep.ports.notices import NoticeFilter, NoticeStore
 from everstep.ports.restoring import (
     FENCED_BY,
     FencingStore,
@@ -106,6 +107,42 @@ class Restoring(Suite):
             assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
             assert client.call(cast("EventStore", client.store).had_events("run")) == list(had)
         assert client.call(cast("EventStore", client.store).had_events("unknown")) == []
+
+    def test_who_is_told_comes_along_with_what_they_were_not_told(
+        self, restoring: Client, store_kit: StoreKit
+    ) -> None:
+        client = restoring
+        if not store_kit.capabilities.has_notices:
+            pytest.skip("it declares that none is told of its runs")
+        store, now = cast("NoticeStore", client.store), client.clock.now()
+        assert client.call(store.told_of("run")) == {}
+        told = {"cancelled": ("boss", "désk"), "failed": ("ops",)}
+        later = now + timedelta(hours=2)
+        notices = (
+            NoticeRow(notifier="ops", occasion="overdue", at=later, due_at=later, run_id="run", number=7),
+            NoticeRow(notifier="boss", occasion="failed", at=now, due_at=now, tries=3, error="no line"),
+            NoticeRow(notifier="désk", occasion="failed", at=now, tries=12, error="dead"),
+        )
+        run = msgspec.structs.replace(whole_run("run", client.clock), told=told, notices=notices)
+        for expected in (Restored.RESTORED, Restored.SAME):
+            assert client.call(cast("RestoringStore", client.store).restore(run)) is expected
+        assert client.call(store.told_of("run")) == told
+        there = client.call(store.notices(NoticeFilter(run_id="run")))[::-1]
+        assert [(row.notifier, row.state, row.tries, row.error) for row in there] == [
+            ("ops", NoticeState.PENDING, 0, ""),
+            ("boss", NoticeState.PENDING, 3, "no line"),
+            ("désk", NoticeState.DEAD, 12, "dead"),
+        ]
+        assert there[0].due_at == later
+        assert len({row.notice_id for row in there}) == 3
+        hold = timedelta(minutes=1)
+        [row] = client.call(store.take_notices(["ops", "boss", "désk"], hold=hold, limit=9))
+        assert (row.notifier, row.tries) == ("boss", 4)
+        chain = _chain(run, client.clock)
+        chain.epoch = client.claim("run").epoch
+        client.accept(chain, chain.final(Status.CANCELLED))
+        told_now = [row.notifier for row in client.call(store.notices(NoticeFilter(run_id="run")))]
+        assert sorted(told_now) == ["boss", "boss", "désk", "désk"]
 
     @pytest.mark.parametrize("name", ["paid", "bezahlt é🙂", "a:b\0'"])
     def test_an_event_finds_a_wait_that_came_along(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, KeyRing, Status, node, wait
+from everstep import Flow, Host, KeyRing, Status, node, notify, wait
 from everstep.errors import BadRequest, ValueNotStorable, WaitClosed
 from everstep.registry import Opened, open_store
 from everstep.results import Copied
@@ -137,6 +137,39 @@ class TestCopying:
             assert there.work([ORDER], until_idle=True).completed == 1
             assert there.state("H")["sent"] == "sent"
         assert CALLS == ["send"]
+
+    def test_who_is_told_comes_along_and_hears_of_what_was_not_sent(
+        self, here: Host, to: str, clock: ManualClock
+    ) -> None:
+        got: list[Any] = []
+        tells = notify.Tell("ops", on=["failed", "cancelled"], overdue="2h")
+        failing = Flow("failing", [give_up], notify=tells)
+        waiting = Flow("waiting", [wait.approval("agree", output="agreed")], notify=tells)
+        here.run(failing, {"user": "ann"}, run_id="F")
+        here.run(waiting, run_id="W")
+        assert [one.state for one in here.notices.find(run_id="F")] == ["pending"]
+        assert outcomes(here.transfer.copy(to, ["F", "W"], move=True)) == {"F": "moved", "W": "moved"}
+        assert here.notices.find() == []
+        with Host(to, clock=clock, notifiers={"ops": got.append}) as there:
+            there.notices.send()
+            assert [(notice.run_id, notice.occasion) for notice in got] == [("F", "failed")]
+            clock.advance(3 * 3600)
+            there.notices.send()
+            there.cancel("W")
+            there.notices.send()
+        assert [notice.occasion for notice in got] == ["failed", "overdue", "cancelled"]
+
+    def test_a_run_that_was_copied_stays_until_its_notices_are_sent(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        failing = Flow("failing", [give_up], notify="ops")
+        here.run(failing, {"user": "ann"}, run_id="F")
+        here.transfer.copy(file, ["F"])
+        with Host(file, clock=clock) as there:
+            assert there.notices.find() == []  # who has the run tells of it
+        [copied] = here.transfer.copy(file, ["F"], move=True)
+        assert "notices that are still to be sent" in copied.problem
+        assert here.info("F").status is Status.FAILED
 
     def test_a_copy_of_an_unfinished_run_waits_to_be_named(
         self, here: Host, file: str, clock: ManualClock

@@ -45,6 +45,35 @@ def test_what_a_supplier_asks_for_holds_for_all() -> None:
     assert ask(state, limit, [Asked("b")], 9 * SECOND, TTL)[1].given == ("b",)
 
 
+def test_nodes_that_write_one_limit_with_other_numbers_take_nothing_from_each_other() -> None:
+    hourly = KeyLimit(name="api", starts=5, span=timedelta(hours=1))
+    others = [KeyLimit(name="api", starts=10, span=timedelta(seconds=1)), KeyLimit(name="api", running=3)]
+    state, given = KeyState(), 0
+    for k in range(40):
+        now = k * 2 * SECOND
+        state, answered = ask(state, hourly, [Asked(f"h{k}")], now, TTL)
+        given += len(answered.given)
+        for limit in others:
+            state, _ = ask(state, limit, [Asked(f"o{k}")], now, TTL)
+            state = prolong(state, limit, [f"o{k}"], now, TTL)
+            state = give_back(state, limit, [f"o{k}"], now)
+    assert given <= 5
+    assert ask(state, hourly, [Asked("later")], 7200 * SECOND, TTL)[1].given == ("later",)
+    assert ask(state, others[0], [Asked("later")], 7200 * SECOND, TTL)[0].span == SECOND
+
+
+@pytest.mark.parametrize(
+    "weight", [float("nan"), float("inf"), float("-inf"), -5, 0, 10**400, "7", None, True]
+)
+def test_an_input_that_is_no_weight_is_one_and_one_beyond_all_is_all(url: str, weight: object) -> None:
+    @node(output="b", limit=Limit("api", rate="10/1s", weight="a"))
+    def call(a: Any) -> int:
+        return 1
+
+    with Host("memory:") as host:
+        assert host.run(Flow("f", [call]), {"a": weight}).status == "completed"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

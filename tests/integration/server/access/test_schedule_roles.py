@@ -31,7 +31,12 @@ def test_a_schedule_from_its_making_to_its_end(tmp_path: Path) -> None:
     async def run() -> None:
         async with named(tmp_path, ALL_ROLES) as s:
             s.client.headers.update(bearer("operator"))
-            body = {"flow": "plain", "id": "nightly", "cron": "0 2 * * *", "zone": "Europe/Berlin"}
+            body: dict[str, object] = {
+                "flow": "plain",
+                "id": "nightly",
+                "cron": "0 2 * * *",
+                "zone": "Europe/Berlin",
+            }
             wrong = await s.client.post("/schedules", json=body)
             assert code_of(wrong)[0] == 422  # its input is missing
             body |= {"inputs": {"x": 1}, "comment": "for the books"}

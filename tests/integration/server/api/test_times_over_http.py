@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.integration.server.serving import Serving, ask_text, code_of, plain, served
 
-BEGINS, ENDS = "2199-01-01T00:00:00Z", "2199-01-01T01:00:00Z"
+BEGINS, ENDS = "2199-01-01T00:00:00+00:00", "2199-01-01T01:00:00+00:00"
 
 
 @served(works=False)
@@ -19,8 +19,8 @@ async def test_a_run_begins_later_and_is_started_now(s: Serving) -> None:
     kind = {"run_id": "A1", "kind": "deadline"}
     [deadline] = (await s.client.get("/waits", params=kind)).json()["waits"]
     assert deadline["due_at"] == ENDS
-    for act, body in (("fire", {}), ("answer", {"answer": 1})):
-        refused = await s.client.post(f"/waits/{deadline['id']}/{act}", json=body)
+    for act, said in (("fire", {}), ("answer", {"answer": 1})):
+        refused = await s.client.post(f"/waits/{deadline['id']}/{act}", json=said)
         assert code_of(refused) == (400, "request.invalid"), refused.text
     assert (await s.client.post(f"/waits/{wait['id']}/fire")).status_code == 200
     result = await s.host.resume("A1", plain)

@@ -45,6 +45,7 @@ from everstep.client.views import Values as InnerValues
 from everstep.codec.wire import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.enums import Trigger
+from everstep.model.records import START
 from everstep.on_demand import on_demand
 from everstep.results import Fallback, RunInfo, RunResult, StartedRun
 from everstep.runtime.events import Listener
@@ -657,6 +658,8 @@ def summary(outcome: Executed, *, is_turn: bool = False) -> str:
     status = click.style(word, fg=colour)
     if is_turn and not outcome.was_driven:  # another process drove it, or there was nothing new
         return f"run {outcome.run_id} {status}; nothing was left to run here"
+    if not outcome.was_driven and any(wait.node == START for wait in outcome.waits):
+        return f"run {outcome.run_id} {status}; it begins when its time comes"
     if not outcome.was_driven:
         said = ended_before(outcome.status).replace(outcome.status.value, status)
         anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"

@@ -88,6 +88,8 @@ def ordered(
     by: str,
     path: str,
     visit: int,
+    *,
+    encrypts: bool,
 ) -> ChildOrder:
     """Return what is to be started, or raise what is wrong with it."""
     mode = said["on_parent_cancel"]
@@ -97,7 +99,7 @@ def ordered(
     tags = tuple((tag.name, tag.value) for tag in tags_of(said["tags"])) if said["tags"] else ()
     given = {"priority": said["priority"], "group": said["group"], "tags": tags}
     order = ChildOrder(run_id, flow.name, by, path, visit, inputs, str(OnParentCancel(mode)), **given)
-    order.given.check(flow)
+    order.given.check(flow, encrypts=encrypts)
     return order
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Protocol
 
-from everstep.errors import EverstepError, HostClosed, LeaseConflict, RunPaused, StoreError
+from everstep.errors import EverstepError, HostClosed, LeaseConflict, NoRoom, RunPaused, StoreError
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.started_flows import startable
 from everstep.model.enums import Status
@@ -25,6 +26,8 @@ from everstep.runtime.waits.answers import open_waits
 log = logging.getLogger("everstep")
 LOOK, LONGEST = 0.1, 5.0
 """Seconds between two looks at runs that others drive: at first, and once nothing has come for a while."""
+MOST_PATIENT = 1.0
+"""Seconds between two looks at whether limits leave room, in the end."""
 AT_ONCE = 32
 """So many of them are driven at a time."""
 _PAGE = 1000
@@ -59,6 +62,8 @@ class Family:
         self._unfit: set[str] = set()
         """Those that cannot be driven here."""
         self._pause_for = LOOK
+        self._full: dict[str, float] = {}
+        """How long those that limits leave no room for are let alone."""
         self._broken: Exception | None = None
         """What went wrong that is no word of a run: who drives the first one hears of it."""
 
@@ -116,6 +121,9 @@ class Family:
             await self._services.system.pause(LOOK)
             row = await self._drives.reader.row(halted.run_id)
             return await self._drives.reader.recorded(row) if row.status.is_final else halted
+        except NoRoom as full:
+            await self._until_room(halted.run_id, full)
+            return halted
         except RunPaused:
             row = await self._drives.reader.row(halted.run_id)
             return halted._replace(paused=row.needs_repair or "")
@@ -207,7 +215,13 @@ class Family:
             async with self._slots:
                 if flow.starts:
                     await self._adopt(run_id, flow)
-                outcome = await self._drives.resume(run_id, flow, is_patient=False, reopens=False)
+                try:
+                    outcome = await self._drives.resume(run_id, flow, is_patient=False, reopens=False)
+                except NoRoom as full:
+                    self._again.add(run_id)
+                    await self._until_room(run_id, full)
+                    return
+                self._full.pop(run_id, None)
                 if outcome.status is Status.HALTED:
                     self._halted.add(run_id)
                     await self._take_awaited(outcome, flow)
@@ -228,6 +242,16 @@ class Family:
                 self._again.discard(run_id)
                 self.take(run_id, flow)
             self._news.set()
+
+    async def _until_room(self, run_id: str, full: NoRoom) -> None:
+        """Wait a while for room, each time longer: others that wait have turns meanwhile."""
+        seconds = self._full.get(run_id, LOOK)
+        self._full[run_id] = min(2 * seconds, MOST_PATIENT)
+        until = full.details["until"]
+        if isinstance(until, datetime):
+            left = (until - self._services.time.now()).total_seconds()
+            seconds = max(min(seconds, left), 0.001)
+        await self._services.system.pause(seconds)
 
     async def _leave(self) -> None:
         """Let go of those that have not ended: what they have done is kept, and others may go on."""

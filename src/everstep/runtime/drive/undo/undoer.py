@@ -173,7 +173,7 @@ def _how_to_go_on(address: str, by: str, error: ErrorInfo, failures: int) -> Wai
     """Return the wait after an undo has failed for good: again, done by hand, or skipped with a reason."""
     return Wait(
         kind=SETTLE,
-        prompt=f"{address} cannot be undone: {error.type}: {error.message} "
+        prompt=f"{address} cannot be undone: {error.type}: {error.message.rstrip('.')}. "
         "Try again, say that it was done by hand, or skip it and say why.",
         context={
             UNDOES: address,

@@ -467,7 +467,10 @@ class Units:
             if found is None:
                 at = (self._path_of_keys(), self._call.visit, unit.label[1:])
                 run_id = child_id(self._journal.key_run, *at)
-                order = ordered(flow, given, said, run_id, run.run_id, path, self._call.visit)
+                encrypts = self._services.codecs.encrypts
+                order = ordered(
+                    flow, given, said, run_id, run.run_id, path, self._call.visit, encrypts=encrypts
+                )
         except BaseException:
             self._end(unit)
             raise

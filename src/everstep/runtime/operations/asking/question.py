@@ -57,7 +57,7 @@ def question_of(told: Mapping[str, Any]) -> Question:
 def quiet(services: Services, runs: Runs) -> tuple[Services, Runs]:
     """Return services for the runs of questions: no listener hears of them, and nothing counts them."""
     found = copy(services)
-    found.listener = found.tracing = found.meter = found.after_run = None
+    found.listener = found.tracing = found.meter = found.after_run = found.telling = None
     return found, Runs(found, runs.keeper)
 
 

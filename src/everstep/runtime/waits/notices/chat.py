@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from everstep.ports.durability import Notice
 from everstep.runtime.waits.notices.words import lines, subject
 from everstep.runtime.waits.webhooks import Webhook
+
+_JOINER: Final = "\u2060"
+"""Invisible, and no part of a name or an address."""
+_LIVE: Final = re.compile(r"(?<!\w)@(?=\w)|:(?=//)|\bwww(?=\.)|\](?=\()", re.IGNORECASE)
+"""What makes a mention or a link of text, up to where that is broken."""
 
 
 class Chat(Webhook):
@@ -34,4 +42,5 @@ def message(notice: Notice) -> str:
 
 def _safe(text: str) -> str:
     """Return text as these chats want it escaped: what a run says must not become markup or a mention."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _LIVE.sub(rf"\g<0>{_JOINER}", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import smtplib
 import ssl
@@ -15,7 +16,7 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, to_thread
+from everstep.runtime.system import SystemClock, apart, spawn
 from everstep.runtime.waits.notices.words import lines, plain, subject
 
 _LONGEST: Final = 3600.0
@@ -80,7 +81,7 @@ class Mail:
 
     async def __call__(self, notice: Notice) -> None:
         """Send a notice, or raise `NotifyFailed`."""
-        await to_thread(self._send, self.mail(notice))
+        await asyncio.wrap_future(apart(spawn, self._send, self.mail(notice)))
 
     def mail(self, notice: Notice) -> EmailMessage:
         """Return the mail of a notice."""
@@ -90,7 +91,7 @@ class Mail:
         mail["Date"] = format_datetime((self._clock or SystemClock()).now())
         mail["Message-ID"] = f"<{hashlib.sha256(notice.key.encode()).hexdigest()[:32]}@everstep>"
         mail["Auto-Submitted"] = "auto-generated"
-        told = [f"{name}: {text}" for name, text in lines(notice)]
+        told = [f"{name}: {_inset(text)}" for name, text in lines(notice)]
         if notice.link is not None:
             told += ["", "Answer here:", notice.link]
         elif notice.wait_id:
@@ -135,6 +136,11 @@ def _why(error: Exception) -> str:
     """Return what went wrong without what the server was told."""
     code: Any = getattr(error, "smtp_code", None)
     return f"{type(error).__name__} {code}" if code is not None else type(error).__name__
+
+
+def _inset(text: str) -> str:
+    """Return a text whose further lines cannot be taken for lines of ours."""
+    return "\n    ".join(plain(line) for line in text.splitlines())
 
 
 def _checked(text: object, what: str) -> str:

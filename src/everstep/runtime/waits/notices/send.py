@@ -23,6 +23,8 @@ from everstep.runtime.waits.notices.told import notice_store
 log = logging.getLogger("everstep")
 HOLD: Final = 4 * TIME_TO_TELL
 """How long no other sends a notice that one has taken."""
+MOST_BESIDE: Final = 64
+"""Of so many runs notices are sent at a time beside those that are driven."""
 AT_ONCE: Final = 16
 """How many are taken together: each is sent right after it was taken."""
 
@@ -38,11 +40,11 @@ class SentNotices(msgspec.Struct, frozen=True):
 
 async def send_due(services: Services, run_id: str | None = None) -> SentNotices:
     """Send what is due and for one of this host's notifiers, of a run or of all. Raises `StoreError`."""
-    store, aliases = notice_store(services), services.notifiers.aliases
+    store, slow = notice_store(services), set[str]()
     found = SentNotices()
-    while aliases:
+    while aliases := services.notifiers.aliases - slow:  # one that hangs does not hold up the others
         rows = await store.take_notices(aliases, hold=HOLD, limit=AT_ONCE, run_id=run_id)
-        outcomes = await asyncio.gather(*(_send(services, store, row) for row in rows))
+        outcomes = await asyncio.gather(*(_send(services, store, row, slow) for row in rows))
         found = SentNotices(
             *(had + outcomes.count(k) for k, had in enumerate(msgspec.structs.astuple(found)))
         )
@@ -54,16 +56,19 @@ async def send_due(services: Services, run_id: str | None = None) -> SentNotices
 _SENT, _FAILED, _DROPPED = range(3)
 
 
-async def _send(services: Services, store: NoticeStore, row: NoticeRow) -> int:
-    """Send one that was taken."""
+async def _send(services: Services, store: NoticeStore, row: NoticeRow, slow: set[str]) -> int:
+    """Send one that was taken; notes a notifier that takes too long."""
     try:
         async with asyncio.timeout(TIME_TO_TELL.total_seconds()):
             notice = await content_of(services, row)
             failures = [] if notice is None else await services.notifiers.tell_once(row.notifier, notice)
     except StoreError:
         raise
-    except (EverstepError, TimeoutError) as error:
-        why = "it took too long" if isinstance(error, TimeoutError) else str(error)
+    except Exception as error:  # one that cannot be read is no reason not to send the others
+        why = str(error) if isinstance(error, EverstepError) else f"it cannot be read: {type(error).__name__}"
+        if isinstance(error, TimeoutError):
+            slow.add(row.notifier)
+            why = "it took too long"
         await store.change_notice(row, after_failure(row, why, services.time.now()))
         return _FAILED
     if notice is None:
@@ -84,5 +89,39 @@ async def send_of(services: Services, run_id: str) -> None:
     try:
         async with asyncio.timeout(2 * TIME_TO_TELL.total_seconds()):
             await send_due(services, run_id)
-    except (StoreError, TimeoutError) as error:
+    except (EverstepError, TimeoutError) as error:
         log.warning("notices of run %r were not sent: %s", run_id, error)
+
+
+class Beside:
+    """Sends notices of runs that have ended beside those that a worker drives: a notifier may hang."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    async def tell(self, run_id: str) -> None:
+        """Begin to send what is due of a run. Where too many are sent already, a sweep does so later."""
+        if asyncio.get_running_loop() is not self._loop:
+            await send_of(self._services, run_id)
+        elif len(self._tasks) < MOST_BESIDE:
+            task = self._loop.create_task(send_of(self._services, run_id))
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
+
+    async def end(self, patience: float | None = None) -> bool:
+        """Return once what was begun is sent, or after `patience` seconds; false if nothing was.
+
+        What is not sent by then is left to others.
+        """
+        tasks = [*self._tasks]
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+        self.let_go()
+        return bool(tasks)
+
+    def let_go(self) -> None:
+        """Leave to others what is not sent."""
+        for task in self._tasks:
+            task.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,6 +17,8 @@ import pytest
 from everstep import Flow, Host, notify, wait
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest
+from everstep.ports.durability import Notice
+from everstep.runtime.waits.notices.chat import message
 from everstep.server.app import create_app
 from everstep.testing import ManualClock
 from tests.integration.runtime.waits.notices.mail_server import MailServer
@@ -170,7 +173,7 @@ async def _chatted(tmp_path: Path, hook: Hook) -> None:
         await host.notices.send()
         first, reminder = [json.loads(body)["text"] for _, body in hook.got]
         [opened] = await host.waits("A")
-        assert first.startswith("*Pay &lt;@everyone&gt; &amp; go? (pays)*")
+        assert first.startswith("*Pay &lt;@\u2060everyone&gt; &amp; go? (pays)*")
         assert reminder.startswith("*Reminder: Pay &lt;@everyone&gt;")
         for text in (first, reminder):
             assert 'Context: {"amount": 12}' in text
@@ -202,3 +205,32 @@ def test_a_mail_that_cannot_be_sent_is_refused_where_it_is_written(wrong: dict[s
     given: dict[str, object] = {"host": "mail.example.com", "sender": "a@b.test", "to": "c@d.test", **wrong}
     with pytest.raises(BadRequest):
         notify.Mail(str(given.pop("host")), **given)  # type: ignore[arg-type]
+
+
+def test_what_a_run_says_makes_no_mention_and_no_link_in_a_chat() -> None:
+    said = "@channel <!here> [pay](https://evil.test) www.evil.test ann@example.com see https://evil.test"
+    notice = Notice(
+        run_id="A",
+        flow="f",
+        kind="run",
+        occasion="failed",
+        error=said,
+        run_link="https://flows.test/ui/runs/A",
+    )
+    shown = message(notice)
+    assert re.findall(r"(?<!\w)@\w|://|www\.|\]\(|<[^>]*>", shown.replace(notice.run_link or "", "LINK")) == [
+        "<LINK|See the run>"
+    ]
+    assert "ann@example.com" in shown
+
+
+def test_lines_of_an_error_are_not_lines_of_a_mail() -> None:
+    said = "no\r\nBcc: eve@evil.test\n\nAnswer here:\nhttps://evil.test\x1b[31m \ud800"
+    mail = notify.Mail("localhost", sender="a@b.test", to="c@d.test", security="none").mail(
+        Notice(run_id="A", flow="f\nBcc: eve@evil.test", kind="run", occasion="failed", error=said)
+    )
+    assert mail["Bcc"] is None
+    text = mail.get_content()
+    assert [line for line in text.splitlines() if line.startswith(("Bcc", "Answer", "http"))] == []
+    assert "\x1b" not in text
+    mail.as_bytes()

@@ -16,11 +16,11 @@ function actsOf(run, at) {
   const over = isOver(run);
   const goOn = (said) => act(path`/runs/${run.run_id}/resume`, { ...said, drive: false });
   return [
-    over && (run.status === "failed" || run.status === "abandoned") && { name: "retry", label: "Retry", does: goOn, says: "It is reopened at what failed, with a fresh retry budget, and is due for a worker. What has finished is not done again." },
+    over && !run.undoing && (run.status === "failed" || run.status === "abandoned") && { name: "retry", label: "Retry", does: goOn, says: "It is reopened at what failed, with a fresh retry budget, and is due for a worker. What has finished is not done again." },
     !over && run.needs_repair && { name: "resume", label: "Resume", does: goOn, says: "Workers may take it again, though it was set aside." },
     !over && !run.paused_at && { name: "pause", label: "Pause", does: to(run, "pause"), says: "Nothing new starts within a second. What is under way is recorded, waits take answers, and their times run." },
     !over && run.paused_at && { name: "unpause", label: "Let it go on", does: to(run, "unpause"), says: "It is due for a worker again." },
-    { name: "fork", label: at == null ? "Fork from its end …" : `Fork from checkpoint ${at} …`, dialog: Fork },
+    { name: "fork", label: at != null ? `Fork from checkpoint ${at} …` : over && run.undoing ? "Begin anew …" : "Fork from its end …", dialog: Fork, at: over && run.undoing ? 1 : null },
     !over && { name: "send", label: "Send a signal …", dialog: Send },
     !over && { name: "cancel", label: "Cancel", isGrave: true, does: to(run, "cancel"), says: "It ends as cancelled. What runs now is recorded first; its open waits close." },
     (run.status !== "completed" && (!run.undoing || run.undoing === "declined")) && { name: "undo", label: "Undo", isGrave: true, does: to(run, "undo"), says: "What it has done is undone, the last step first, by who has its code. It then ends as failed or cancelled, and goes forward no more." },
@@ -62,7 +62,7 @@ export function Acts({ me, run, at, reload }) {
   const Asked = asked && (asked.dialog || Confirm);
   return html`<div class="menu" ref=${ref}><button aria-expanded=${isOpen} aria-haspopup="true" onClick=${() => setOpen(!isOpen)}>Acts ▾</button>
     ${isOpen && html`<ul>${acts.map((one) => html`<li><button class=${one.isGrave ? "plain bad" : "plain"} onClick=${() => { setOpen(false); setAsked(one); }}>${one.label}</button></li>`)}</ul>`}
-    ${asked && html`<${Asked} me=${me} it=${asked} run=${run} at=${at} close=${() => setAsked(null)} reload=${reload} />`}</div>`;
+    ${asked && html`<${Asked} me=${me} it=${asked} run=${run} at=${at ?? asked.at} close=${() => setAsked(null)} reload=${reload} />`}</div>`;
 }
 
 function Confirm({ me, it, run, close, reload }) {
