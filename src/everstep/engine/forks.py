@@ -9,6 +9,7 @@ from everstep.engine.fold import activate, write
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.author.node import Gate
+from everstep.model.enums import Status
 from everstep.model.records import StepRecord
 
 
@@ -27,6 +28,10 @@ def fork(state: RunState, step: StepRecord) -> None:
         for scope in state.scopes():
             scope.keys.clear()
             scope.begun.clear()  # another key is another effect
+            for visit in scope.opened.values():
+                visit.begun = frozenset()
+            for units in scope.units.values():
+                units.at = {name: at for name, at in units.at.items() if at.status is not Status.RUNNING}
     for path, chosen in (step.again or {}).items():
         scope, i, _ = state.locate(path)
         if i in scope.opened:

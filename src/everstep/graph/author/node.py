@@ -591,7 +591,7 @@ def _check_unknown(node: Node) -> bool:
         raise BadRequest(f"node {node.name!r}: on_unknown is {node.on_unknown!r}.", fix="Use rerun or stop.")
     if node.probe is not None and not callable(node.probe):
         raise BadRequest(f"node {node.name!r}: probe is {node.probe!r}.", fix="Give a function.")
-    if is_asked and node.effects is not Effects.EFFECTFUL:
+    if is_asked and node.effects is not Effects.EFFECTFUL and node.undo is None:
         raise BadRequest(
             f"node {node.name!r} says what to do about an unknown effect, but declares none.",
             fix='Add effects="effectful".',

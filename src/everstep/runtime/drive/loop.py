@@ -344,7 +344,9 @@ class Drive:
         call = self._midway.alone
         if call is None or not isinstance(self._rest.stop, RunCancelled):
             return False
-        return self._undo is not None or (self._may_undo(Status.CANCELLED) and _reports(call))
+        # Whether a person wants it undone, whatever its flow says, is not known yet.
+        may_undo = self._state.undo is not None and self._policy.writes
+        return self._undo is not None or (may_undo and _reports(call))
 
     async def _undo_or_raise(self, stop: BaseException | None) -> None:
         """Begin to undo if a run was cancelled that is undone; else raise why the drive stops."""

@@ -401,3 +401,114 @@ def test_a_store_that_does_not_keep_undoing_is_refused_by_name(host: Host, shop:
     assert shop.log == []
     assert host.runs(id_prefix="b") == []
     assert host.run(Flow("plain", [node(output="x")(lambda: 1).with_name("one")]))["x"] == 1
+
+
+@pytest.mark.parametrize("when", ["never", "failure", "both"])
+def test_an_effect_under_way_is_awaited_when_a_person_has_its_run_undone(
+    url: str, shop: Shop, when: Any
+) -> None:
+    async def main() -> RunResult:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        @node(output="parcel", effects="effectful", idempotency_key="auto")
+        async def pack(charge: str) -> str:
+            begun.set()
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                shop.log.append("interrupted")
+                raise
+            shop.log.append("packed")
+            return "parcel"
+
+        flow = Flow(
+            "order",
+            [*shop.flow().nodes[:2], pack, node(output="x", name="close")(lambda parcel: 1)],
+            undo=when,
+        )
+        async with AsyncHost(url) as host:
+            driving = asyncio.create_task(host.run(flow, {"order": "A"}, run_id="a"))
+            await begun.wait()
+            assert await host.undo("a") is Status.RUNNING
+            await asyncio.sleep(0.01)
+            may_end.set()
+            return await driving
+
+    result = asyncio.run(main())
+    assert result.status is Status.CANCELLED
+    assert shop.log[2:3] == ["packed"]
+    assert sorted(shop.log) == sorted([*DONE, "packed", *UNDONE])
+
+
+def test_a_fork_makes_no_effect_to_undo_it_that_its_parent_had_begun(host: Host, shop: Shop) -> None:
+    """What the parent announced and did not finish is its own: the fork has other keys."""
+
+    made: list[str] = []
+
+    @node(output="parcel", undo=lambda parcel: made.append("unpacked"))
+    def pack(charge: str, idempotency_key: str = "") -> str:
+        made.append("packed")
+        raise KeyboardInterrupt
+
+    @node(output="trip")
+    def travel(charge: str, ctx: Context) -> str:
+        return ctx.step("lodge", lodge, "inn", undo=unlodge)
+
+    for other in (pack, travel):
+        made.clear()
+        LODGED.clear()
+        flow = Flow("order", [*shop.flow().nodes[:2], other])
+        run_id = other.name
+        with pytest.raises(KeyboardInterrupt):
+            run(host, flow, run_id)
+        assert (made or LODGED) != []
+        forked = host.fork(run_id, fork_id=f"{run_id}-fork").run_id
+        count = len(made) + len(LODGED)
+        host.cancel(forked)
+        if not host.info(forked).status.is_final:
+            host.resume(forked, flow)
+        assert host.info(forked).status is Status.CANCELLED
+        assert len(made) + len(LODGED) == count, "nothing more was called"
+
+
+LODGED: list[str] = []
+
+
+def lodge(inn: str) -> str:
+    LODGED.append(inn)
+    raise KeyboardInterrupt
+
+
+def unlodge(inn: str, result: str) -> None:
+    LODGED.append("left")
+
+
+@pytest.mark.parametrize("said", ["done", "rerun"])
+def test_an_effect_that_only_a_person_settles_is_settled_before_anything_is_undone(
+    host: Host, shop: Shop, said: str
+) -> None:
+    is_first = [True]
+
+    def call_back(truck: str) -> None:
+        shop.log.append(f"call back {truck}")
+
+    @node(output="truck", undo=call_back, on_unknown="stop")
+    def send(charge: str) -> str:
+        if is_first:
+            is_first.clear()
+            raise KeyboardInterrupt
+        return "truck 4"
+
+    flow = Flow("order", [*shop.flow().nodes[:2], send])
+    with pytest.raises(KeyboardInterrupt):
+        run(host, flow)
+    host.cancel("a")
+    halted = host.resume("a", flow)
+    assert (halted.status, halted.waits[0].node) == (Status.HALTED, "send")
+    assert sorted(shop.log) == sorted(DONE), "nothing is undone before"
+    choice: Any = {"rerun": True} if said == "rerun" else {"done": "truck 3"}
+    host.waiting.settle("a", "send", **choice)
+    assert host.resume("a", flow).status is Status.CANCELLED
+    sent = "truck 4" if said == "rerun" else "truck 3"
+    assert shop.log[2] == f"call back {sent}"
+    assert sorted(shop.log[3:]) == sorted(UNDONE)
