@@ -1177,6 +1177,8 @@ class Drive:
             drafts = ()
         else:
             step = step_of(call, drafts, chance, ahead)
+            if call.is_again and self._undo is not None:
+                step = self._undo.again(call, step)
         if step.retry_at is not None:
             self._pauses.note(step.retry_at)
         if self._guards is not None:
