@@ -25,7 +25,8 @@ TTL = 60_000_000
 
 def begun(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.acceptance.workers.limited_fleet", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    says = subprocess.PIPE if arguments[0] == "start" else subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=ROOT, stdout=says, text=True)
 
 
 def started_at_once(url: str, processes: int, keys: int) -> list[str]:

@@ -39,6 +39,8 @@ class Fleet:
         self.chance = random.Random(seed)
         self._open: Callable[[], Opened] = lambda: open_store(url, self.clock)
         self._keys = [f"k={k}" for k in range(keys)]
+        self._at_once = max(32, keys // 4)
+        """As many are claimed in one go as it takes to keep so many keys busy."""
         self._asks = self._open().store
         self._workers: list[CheckpointStore] = [self._open().store for _ in range(4)]
         self._drives: list[dict[str, tuple[RunRow, Lease, int]]] = [{} for _ in range(4)]
@@ -90,7 +92,7 @@ class Fleet:
             new_owner=lambda: str(uuid4()),
             ttl=TTL,
             process=None,
-            limit=self.chance.choice([1, 4, 32]),
+            limit=self.chance.choice([1, 4, self._at_once]),
             quotas=QUOTAS,
         )
         for row, lease in claimed:

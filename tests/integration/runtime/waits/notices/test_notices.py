@@ -443,3 +443,30 @@ def test_a_damaged_run_is_told_of(url: str, clock: ManualClock, ops: Receiver) -
         host.notices.send()
         assert host.info("A").needs_repair
     assert [(notice.run_id, notice.occasion) for notice in ops.got] == [("A", "needs_repair")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "POST https://hooks.chat.test/services/T0/B0/SECRET failed",
+        "no smtp://ops:SECRET@mail.test",
+        "Pool(host='hooks.chat.test', port=443): Max retries exceeded with url: /T0/SECRET (Caused by x)",
+        "404, message='Not Found', url='https://hooks.chat.test/T0?key=SECRET'",
+        "Client error '404' for url 'https://hooks.chat.test/SECRET#SECRET'",
+        "(https://hooks.chat.test/SECRET)",
+        "no https://ops:SECRET#SECRET@hooks.test:443/ at hooks.test",
+        "no https://hooks.test:8443/SECRET",
+    ],
+)
+@pytest.mark.stores("memory")
+def test_what_a_notifier_says_of_its_address_is_kept_without_what_is_secret(
+    url: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def down(notice: Any) -> None:
+        raise ConnectionError(said)
+
+    with Host(url, notifiers={"ops": down}) as host:
+        host.run(FAILING, {"a": 1}, run_id="A")
+        [info] = host.notices.find()
+    assert ".test" in info.error
+    assert "SECRET" not in info.error + caplog.text
