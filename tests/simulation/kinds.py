@@ -21,6 +21,7 @@ from tests.simulation.randomly.fleet import trial as randomly
 from tests.simulation.schedules.timetables import trial as schedules
 from tests.simulation.signals.senders import trial as signals
 from tests.simulation.stores import FAULTS
+from tests.simulation.timed.clocked import trial as timed
 from tests.simulation.told.receivers import trial as told
 from tests.simulation.users.everyone import trial as everyone
 from tests.simulation.users.people import trial as users
@@ -52,6 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "votes": _of_fleet(votes),
     "limits": _of_fleet(limits),
     "singles": _of_fleet(singles),
+    "timed": _of_fleet(timed),
     "told": _of_fleet(told),
     "schedules": _of_fleet(schedules),
     "random": _of_fleet(randomly),

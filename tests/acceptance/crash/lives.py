@@ -51,6 +51,7 @@ from tests.acceptance.crash.flows.sagas import MORE_SAGAS, SAGAS
 from tests.acceptance.crash.flows.signals import SIGNALLED
 from tests.acceptance.crash.flows.steps import MORE_STEPS, STEPS
 from tests.acceptance.crash.flows.streams import STREAMING, chunk_path
+from tests.acceptance.crash.flows.times import MORE_TIMED, TIMED
 from tests.acceptance.crash.flows.unknown import MORE_UNKNOWN, UNKNOWN
 from tests.acceptance.crash.flows.waits import MORE_WAITING, WAITING
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Hurry
@@ -58,7 +59,7 @@ from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING, **SIGNALLED}
-SCENARIOS |= {**STEPS, **FAMILIES, **LIMITED, **SAGAS}
+SCENARIOS |= {**STEPS, **FAMILIES, **LIMITED, **SAGAS, **TIMED}
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 LONG_LIFE = 24
 """A life with more points than this is by default not killed at each of them."""
@@ -71,6 +72,7 @@ if IS_SOAK:
         **MORE_PHASED,
         **MORE_STEPS,
         **MORE_SAGAS,
+        **MORE_TIMED,
         **EXAMPLES,
     }
 BY_NAME = {**SCENARIOS, **MORE_FAMILIES, **MORE_STEPS, **MORE_SAGAS, **EXAMPLES}

@@ -54,7 +54,7 @@ REPLIED = {
     ),
     *("map-nested", "channel", "tasks", "fork", "waits", "worked", "cancelled", "changed-flow", "stream"),
     *("phases", "spending", "tripped", "policies", "steps", "steps-around-waits"),
-    *("signals-between-steps", "told", "undone", "undone-calls"),
+    *("signals-between-steps", "told", "undone", "undone-calls", "begun-later", "expired"),
 }
 """Flows whose writes lose their replies by default, too."""
 
@@ -389,6 +389,10 @@ def test_the_shapes_are_what_they_are_called(quick_folder: Path) -> None:
     over = recorded("first-success-over-a-map", quick_folder / "over")
     assert {("rag#0", "completed"), ("rag#1/cut", "completed"), ("rag", "cancelled")} <= over
     assert not any(path.startswith(("rag#1/measure", "rag#1/label", "rag#2")) for path, _ in over)
+    later = recorded("begun-later", quick_folder / "later")
+    assert {("@start", "halted"), ("@start", "completed")} <= later
+    late = recorded("expired", quick_folder / "late")
+    assert {("@deadline", "halted"), ("@deadline", "failed"), ("reserve/!undo", "completed")} <= late
     fork = recorded("fork", quick_folder / "fork")
     assert {("child:@fork", "completed"), ("grandchild:edit@2/cut", "completed")} <= fork
 
