@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -162,3 +163,42 @@ def test_a_fleet_that_is_killed_at_random_runs_each_time_once(
     )
     check_runs(found, due)
     assert deaths > 10
+
+
+@pytest.mark.soak
+def test_an_idle_worker_with_many_schedules_asks_little_and_rests(tmp_path: Path) -> None:
+    """What it asks is counted statement by statement, over a minute in which nothing is due."""
+    url, statements = f"sqlite:///{tmp_path}/runs.db", 0
+
+    def count(*_: object) -> bool:
+        nonlocal statements
+        statements += 1
+        return True
+
+    async def run() -> tuple[float, float]:
+        nonlocal statements
+        async with AsyncHost(url) as host:
+            for k in range(0, MANY, 200):
+                every = (
+                    host.schedules.create(NOTING, f"s{one}", every="30d", time_input="due")
+                    for one in range(k, min(k + 200, MANY))
+                )
+                await asyncio.gather(*every)
+            await host.work([NOTING], until_idle=True)
+            worker = host.worker([NOTING])
+            working = asyncio.ensure_future(worker.run())
+            await asyncio.sleep(5)
+            store: Any = host._parts.services.store
+            store._db.exec_trace = count
+            begun, used, statements = time.monotonic(), time.process_time(), 0
+            await asyncio.sleep(60)
+            passed, spent = time.monotonic() - begun, time.process_time() - used
+            store._db.exec_trace = None
+            worker.stop()
+            await working
+            assert (await host.fleet.count(by="status")).runs == {"halted": MANY}
+            return statements / passed, spent / passed
+
+    asked, busy = asyncio.run(run())
+    print(f"{MANY} schedules: {asked:.2f} statements a second, {busy:.2%} of a core")
+    assert asked <= 2 and busy <= 0.01

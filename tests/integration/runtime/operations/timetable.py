@@ -1,4 +1,4 @@
-"""Many schedules around the clock changes of zones, the runs they must have, and a worker of a fleet for them.
+"""Many schedules around the clock changes of zones, the runs they must have, and a worker of their fleet.
 
 `python -m tests.integration.runtime.operations.timetable URL FOLDER SKEW` works until it is killed, by a
 clock that a file in the folder moves on, and that many seconds ahead.
