@@ -82,6 +82,38 @@ def test_child_has_the_deadline_of_its_flow_and_outlives_its_starter(host: Host,
     check_ended(host, started.run_id)
 
 
+def test_node_starts_a_run_that_begins_later_and_has_a_deadline(host: Host, clock: ManualClock) -> None:
+    child = slow()
+
+    @node(output="child")
+    def begin(ctx: Context) -> object:
+        ctx.start(child, {}, key="at", at=clock.now() + timedelta(hours=2), deadline="1h")
+        return ctx.start(child, {}, key="after", after="1h", deadline=clock.now() + timedelta(hours=5))
+
+    starter = Flow("starter", [begin], starts=[child])
+    host.run(starter, run_id="s")
+    states = [host.state(run.run_id).times() for run in host.runs(started_by="s")]
+    now = clock.now()
+    hours = sorted(
+        ((one["begins_at"] - now) / timedelta(hours=1), (one["ends_at"] - now) / timedelta(hours=1))
+        for one in states
+    )
+    assert hours == [(1.0, 5.0), (2.0, 3.0)]
+
+
+def test_node_that_starts_a_run_at_no_time_fails(host: Host) -> None:
+    child = slow()
+
+    @node(output="child")
+    def begin(ctx: Context) -> object:
+        return ctx.start(child, {}, after="soon")
+
+    result = host.run(Flow("starter", [begin], starts=[child]), run_id="s")
+    assert result.error is not None
+    assert result.error.type == "BadRequest"
+    assert host.runs(started_by="s") == []
+
+
 def test_family_is_ended_where_it_is_driven(host: Host, clock: ManualClock) -> None:
     child = slow()
     begun = Event()
