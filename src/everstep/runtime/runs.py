@@ -308,6 +308,10 @@ class Runs:
             ends = None if given.times is None else given.times.ends
             try:
                 row = await accept(given.timed(Times(begins, ends)), name)
+            except RunErased:
+                if run_id is not None:
+                    raise
+                return await self._start_soon(flow, rule, given, None, compares_inputs=compares_inputs)
             except EverstepError as error:
                 if not isinstance(error, StoreError):  # it may be there all the same
                     await own.leave()

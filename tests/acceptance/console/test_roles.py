@@ -42,6 +42,10 @@ ACTS = (
     ("POST", "/runs/A20/inbox/drop"),
     ("POST", "/waits/00000000-0000-4000-8000-000000000000/revoke"),
     ("DELETE", "/runs/A15"),
+    ("POST", "/schedules"),
+    *(("POST", f"/schedules/A15/{act}") for act in ("pause", "unpause", "run", "change", "backfill")),
+    ("POST", "/schedules/A15/backfill/stop"),
+    ("DELETE", "/schedules/A15"),
 )
 SEND = """async ([method, path]) => (await fetch(path, {
     method, headers: { "Content-Type": "application/json", "Everstep-Console": "1" },

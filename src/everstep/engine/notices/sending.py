@@ -1,4 +1,7 @@
-"""What becomes of a notice that was tried: it was sent, is tried later, or is a dead letter."""
+"""What becomes of a notice that was tried: it was sent, is tried later, or is a dead letter.
+
+A reminder is none: its next one tells the same.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ def after_sending(row: NoticeRow, now: datetime) -> NoticeRow:
 
 def after_failure(row: NoticeRow, error: str, now: datetime) -> NoticeRow:
     """Return a notice that could not be sent: it is tried later, or no more."""
+    if row.tries >= MOST_TRIES and row.every:
+        # Who is asked for an answer hears of it the next time: an outage of a day does not end that for good.
+        return after_sending(row, now).changed(sent_at=row.sent_at, error=error[:LONGEST_ERROR])
     if row.tries >= MOST_TRIES:
         return row.changed(due_at=None, sent_at=None, error=error[:LONGEST_ERROR])
     return row.changed(due_at=now + pause_after(row.tries), error=error[:LONGEST_ERROR])

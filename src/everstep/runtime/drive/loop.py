@@ -611,7 +611,7 @@ class Drive:
             if beside.overdue:
                 ready = beside.apart_from_overdue(ready)
             if self._permits is not None:
-                ready = self._permits.allowed(ready)
+                ready = self._permits.allowed(ready, self._run.flow.max_concurrency, len(beside.calls))
             if not self._is_unlimited or state.steps + len(ready) > self._max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:

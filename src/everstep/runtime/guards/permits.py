@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from everstep.engine.limits.permits import Answered, Asked, ask, give_back, prolong, supplier_key
 from everstep.engine.limits.rates import micros_at, moment_at
-from everstep.engine.readiness import Place
+from everstep.engine.readiness import Place, within_limits
 from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, StoreError, StoreUnavailable
 from everstep.graph.limits import MOST_WEIGHT, Limit, rule_of
@@ -58,15 +58,23 @@ class Permits:
         self.until: datetime | None = None
         """When to ask again for what found no room; none if all may begin."""
 
-    def allowed(self, ready: list[Place]) -> list[Place]:
-        """Leave out what has to ask first."""
+    def allowed(self, ready: list[Place], most: int | None, under_way: int) -> list[Place]:
+        """Leave out what has to ask first. What could not begin anyhow asks later, and takes no place."""
         found: list[Place] = []
         self._wanted = []
         for scope, i in ready:
-            if scope.plan.nodes[i].limit is None or self._visit(scope, i) in self._given:
+            # A map has it per item: by itself it makes no call.
+            is_free = scope.plan.nodes[i].limit is None or i in scope.plan.children
+            if is_free or self._visit(scope, i) in self._given:
                 found.append((scope, i))
             else:
                 self._wanted.append(self._visit(scope, i))
+        if self._wanted:
+            places = [*found, *(visit[:2] for visit in self._wanted)]
+            fitting, broken = within_limits(places, most, under_way)
+            if broken is None:
+                fits = set(fitting)
+                self._wanted = [visit for visit in self._wanted if visit[:2] in fits]
         if not self._wanted:
             self.until = None
         return found

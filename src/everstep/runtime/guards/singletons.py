@@ -81,9 +81,7 @@ class Key:
         while True:
             others = await self._enter(needs_free=not replaces, waits=replaces or joins)
             if replaces:
-                for other in others:
-                    with suppress(RunNotFound):  # it was erased meanwhile
-                        await cancel(other)
+                await self._replace(others, cancel)
             elif others and not joins:
                 raise self._taken(others[0])
             elif others:
@@ -92,6 +90,15 @@ class Key:
                     continue
                 return row
             return others
+
+    async def _replace(self, others: Sequence[str], cancel: Callable[[str], Awaitable[Any]]) -> None:
+        try:
+            for other in others:
+                with suppress(RunNotFound):  # it was erased meanwhile
+                    await cancel(other)
+        except EverstepError:  # one was moved to another store, or cannot be reached
+            await self.leave()
+            raise
 
     async def push(self) -> None:
         """Write a run down that is there, and was not asked whether it may be."""

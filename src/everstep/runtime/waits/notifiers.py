@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -27,6 +28,11 @@ else:
 
 
 log = logging.getLogger("everstep")
+_ADDRESS: Final = re.compile(
+    r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:[^\s/?#@]*@)?"
+    r"([\w.\[\]-]*(?::[0-9]{1,5}(?=[\s/?'\"<>()]|$))?)[^\s'\"<>()]*"
+)
+_LOCAL: Final = re.compile(r"(?i)\b((?:url|path):? ?['\"]?)/[^\s'\"<>()]+")
 MOST_HANGING: Final = 100
 """So many calls of one function may be under way; one more fails."""
 
@@ -49,6 +55,11 @@ def console(notice: Notice) -> None:
 def _plain(text: str) -> str:
     """Return a text on one line, without what a terminal would obey."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _without_paths(text: str) -> str:
+    """Return a text whose addresses say their host only: the rest may be a secret, or hold a password."""
+    return _LOCAL.sub(r"\1/…", _ADDRESS.sub(r"\1\2/…", text))
 
 
 def _about(notice: Notice) -> str:
@@ -134,7 +145,7 @@ class Notifiers:
         except Exception as error:
             # The text of a foreign error may quote what it was given.
             said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")
-            return Failure(alias, _plain(without_tokens(said))[:300])
+            return Failure(alias, _plain(_without_paths(without_tokens(said)))[:300])
         return None
 
     async def _call(self, alias: str, notifier: Notifier, notice: Notice) -> None:

@@ -115,7 +115,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     RunInfo: "run_id flow flow_version status created_at ended_at checkpoints parent_run_id forked_at "
     "starter_run_id starter_node adopted_at trimmed_before is_driven is_cancelling priority group acked_at "
     "pinned_by changed_at paused_at paused_by undoing",
-    ShownRun: "guards bulk driver",
+    ShownRun: "guards bulk driver begins_at ends_at",
     Driver: "host pid since",
     ForkPreview: "run_id at starts again asks kept",
     Comparison: "before after shared_until values nodes is_cut first_difference is_searched",

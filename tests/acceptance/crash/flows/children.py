@@ -1,4 +1,7 @@
-"""Runs that start others, wait for them and are cancelled: each child once, whatever kills the process."""
+"""Runs that start others, wait for them and are cancelled: each child once, whatever kills the process.
+
+So does a schedule, which is one of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from everstep import Context, Flow, Host, node, wait
 from everstep.engine.keys import child_id
 from everstep.results import RunResult
+from everstep.runtime.operations.schedules.deciding import run_asked_for
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
 
 CHILDREN_OF = tuple(child_id(RUN, "begin", 1, f"start-ship@{k}") for k in (1, 2))
@@ -102,11 +106,37 @@ def cancel_a_fork(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     return host.run(flow, inputs, run_id=RUN)
 
 
+def report_parts(body: Bodies) -> Parts:
+    @node(output="report", effects="effectful", idempotency_key="auto")
+    def write(region: str, ctx: Context):
+        with body("write", ctx):
+            return f"report of {region}"
+
+    return [write]
+
+
+def run_by_a_schedule(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Make a schedule, ask it for a run, and work until nothing is due. All of it may be done again."""
+    host.schedules.create(flow, "clock", every="30d", inputs=inputs)
+    host.schedules.run_now("clock", id="please")
+    host.work([flow], until_idle=True)
+    told, runs = host.schedules.get("clock"), host.runs(started_by="clock")
+    assert (told.started, told.refused, [run.run_id for run in runs]) == (1, 0, [ASKED])
+    result = host.run(flow, run_id=ASKED)
+    assert result["report"] == "report of eu"
+    return result
+
+
+ASKED = run_asked_for("clock", "please")
 FORK = "the-fork"
 ORDERS = {"orders": ["ann", "bob"]}
 FAMILIES = {
     "child-runs": Scenario(
         shop_parts(waits=True), ORDERS, program=run_with_its_children, runs=(RUN, *CHILDREN_OF)
+    ),
+    # What a schedule keeps has the times at which it looked, which are others in every life.
+    "schedules": Scenario(
+        report_parts, {"region": "eu"}, program=run_by_a_schedule, runs=(ASKED,), is_chancy=True
     ),
 }
 MORE_FAMILIES = {

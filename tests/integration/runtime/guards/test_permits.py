@@ -143,6 +143,50 @@ def test_flows_and_hosts_share_a_limit_by_its_name(url: str) -> None:
     assert len(api.began) == 28
 
 
+def test_a_map_takes_no_place_of_its_items(url: str) -> None:
+    @node(output="b", limit=Limit("api", running=1))
+    async def call(a: int) -> int:
+        return a
+
+    @node(output="n")
+    def count(b: list[int]) -> int:
+        return len(b)
+
+    flow = Flow("many", [call.map_over("a"), count])
+
+    async def work() -> None:
+        async with AsyncHost(url) as host, asyncio.timeout(20):
+            runs = (host.run(flow, {"a": list(range(4))}) for _ in range(2))
+            assert [run["n"] for run in await asyncio.gather(*runs)] == [4, 4]
+
+    asyncio.run(work())
+
+
+def test_a_step_that_waits_for_a_slot_takes_no_place_and_counts_in_no_rate(url: str) -> None:
+    seen: list[tuple[int, int]] = []
+
+    async def work() -> None:
+        async with AsyncHost(url) as host:
+            store = cast(LimitingStore, host.durability.checkpoint_store)
+
+            @node(output="b", limit=Limit("api", running=5, rate="1000/1m"))
+            async def call(a: int) -> int:
+                [body] = (await store.limit_states("node ")).values()
+                state = KeyState.of(body)
+                seen.append((len(state.holders), len(state.log)))
+                return a
+
+            @node(output="n")
+            def count(b: list[int]) -> int:
+                return len(b)
+
+            flow = Flow("many", [call.map_over("a"), count], max_concurrency=1)
+            assert (await host.run(flow, {"a": list(range(6))}))["n"] == 6
+
+    asyncio.run(work())
+    assert seen == [(1, k) for k in range(1, 7)]
+
+
 def test_a_step_without_room_keeps_no_other_from_starting(url: str) -> None:
     api, order = Api(), list[str]()
 

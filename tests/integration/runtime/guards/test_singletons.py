@@ -11,6 +11,7 @@ import pytest
 from everstep import AsyncHost, Flow, Host, Limit, Singleton, node, wait
 from everstep.engine.limits.slots import slot_name
 from everstep.errors import BadRequest, KeyTaken, NoRoom
+from everstep.runtime import runs
 from everstep.testing import ManualClock
 
 pytestmark = pytest.mark.servers
@@ -276,3 +277,29 @@ def test_a_start_whose_process_died_holds_the_key_for_a_while_only(tmp_path: Pat
         with pytest.raises(Exception, match="removed"):
             host.start(flow, ANN, run_id="dead")
         host.start(flow, ANN, run_id="last")
+
+
+@pytest.mark.stores("sqlite")
+def test_a_start_that_took_so_long_that_it_was_given_up_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, flow = ManualClock(), mail()
+    with (
+        Host(f"sqlite:///{tmp_path}/runs.db", clock=clock) as slow,
+        Host(f"sqlite:///{tmp_path}/runs.db", clock=clock) as quick,
+    ):
+        draft, taken = runs.draft_run, list[str]()
+
+        async def take_long(*given: Any) -> Any:
+            drafted = await draft(*given)
+            if not taken:  # the process was frozen here, and another has started a run since
+                taken.append("")
+                clock.advance(31)
+                taken[0] = await asyncio.to_thread(lambda: quick.start(flow, ANN).run_id)
+            return drafted
+
+        monkeypatch.setattr(runs, "draft_run", take_long)
+        with pytest.raises(KeyTaken) as refused:
+            slow.start(flow, ANN)
+        assert refused.value.details["run_id"] == taken[0]
+        assert [run.run_id for run in quick.runs(flow="mail")] == taken

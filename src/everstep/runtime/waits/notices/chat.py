@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from everstep.ports.durability import Notice
-from everstep.runtime.waits.notices.words import lines, subject
+from everstep.runtime.waits.notices.words import can_be_answered, lines, subject
 from everstep.runtime.waits.webhooks import Webhook
 
 _JOINER: Final = "\u2060"
@@ -33,7 +33,7 @@ def message(notice: Notice) -> str:
     said += [f"{name}: {_safe(text)}" for name, text in lines(notice) if name != "Question"]
     if notice.link is not None:
         said.append(f"<{notice.link}|Answer>")
-    elif notice.wait_id:
+    elif can_be_answered(notice):
         said.append(f"Answer with: everstep answer {_safe(notice.wait_id)}")
     if notice.run_link is not None:
         said.append(f"<{notice.run_link}|See the run>")

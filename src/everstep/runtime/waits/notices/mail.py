@@ -17,7 +17,7 @@ from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
 from everstep.runtime.system import SystemClock, apart, spawn
-from everstep.runtime.waits.notices.words import lines, plain, subject
+from everstep.runtime.waits.notices.words import can_be_answered, lines, plain, subject
 
 _LONGEST: Final = 3600.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -94,7 +94,7 @@ class Mail:
         told = [f"{name}: {_inset(text)}" for name, text in lines(notice)]
         if notice.link is not None:
             told += ["", "Answer here:", notice.link]
-        elif notice.wait_id:
+        elif can_be_answered(notice):
             told += ["", f"Answer with: everstep answer {notice.wait_id}"]
         if notice.run_link is not None:
             told += ["", "The run:", notice.run_link]

@@ -11,7 +11,7 @@ from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.wait_options import Wait, escalations_of
 from everstep.graph.tells import Occasion
-from everstep.model.commits import SCHEDULE_FLOW, NoticeRow, Tag, Told
+from everstep.model.commits import ASK_FLOW, SCHEDULE_FLOW, NoticeRow, Tag, Told
 from everstep.model.durations import span_of
 from everstep.ports.notices import NoticeStore
 from everstep.runtime.services import Services
@@ -34,8 +34,9 @@ def notice_store(services: Services) -> NoticeStore:
 def told_at_admission(services: Services, flow: Flow, tags: Iterable[Tag]) -> tuple[Told, list[NoticeRow]]:
     """Return who is told of a run that is about to begin, and the notices that it brings."""
     tells, named = (*flow.notify, *services.notify), {tag.name: tag.value for tag in tags}
-    if flow.name.startswith(SCHEDULE_FLOW):
-        tells = flow.notify  # which has what the host says: of its runs, that is, not of itself
+    if flow.name.startswith((SCHEDULE_FLOW, ASK_FLOW)):
+        # A schedule's has what the host says: of its runs, and not of itself. A question is no one's run.
+        tells = flow.notify
     told = told_of(tells, flow.name, named)
     if told:
         notice_store(services)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from everstep.graph.tells import Occasion
 from everstep.model.commits import SCHEDULE_FLOW
+from everstep.model.waits import CHILD_KIND
 from everstep.ports.durability import Notice
 
 _LONGEST: Final = 1000
@@ -52,6 +53,11 @@ def lines(notice: Notice) -> list[tuple[str, str]]:
         ("Until", notice.due_at and f"{notice.due_at:%Y-%m-%d %H:%M:%S} UTC"),
     ]
     return [(name, text) for name, text in told if text]
+
+
+def can_be_answered(notice: Notice) -> bool:
+    """True if a person can answer what it tells of: the end of another run is not answered."""
+    return bool(notice.wait_id) and notice.kind != CHILD_KIND
 
 
 def shown(context: Any) -> str:

@@ -174,7 +174,7 @@ async def _chatted(tmp_path: Path, hook: Hook) -> None:
         first, reminder = [json.loads(body)["text"] for _, body in hook.got]
         [opened] = await host.waits("A")
         assert first.startswith("*Pay &lt;@\u2060everyone&gt; &amp; go? (pays)*")
-        assert reminder.startswith("*Reminder: Pay &lt;@everyone&gt;")
+        assert reminder.startswith("*Reminder: Pay &lt;@\u2060everyone&gt;")
         for text in (first, reminder):
             assert 'Context: {"amount": 12}' in text
             assert f"<{BASE}/w/{opened.token}|Answer>" in text

@@ -11,7 +11,9 @@ import pytest
 from everstep import Budget, Context, Flow, Host, node, notify, wait
 from everstep.errors import BadRequest, NoticeNotFound
 from everstep.graph.tells import Occasion
+from everstep.model.commits import ASK_FLOW
 from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.waits.notices.chat import message
 from everstep.testing import ManualClock
 from tests.integration.runtime.waits.notices.notices_at_work import FAILING, Receiver, fails, works
 
@@ -443,3 +445,80 @@ def test_a_damaged_run_is_told_of(url: str, clock: ManualClock, ops: Receiver) -
         host.notices.send()
         assert host.info("A").needs_repair
     assert [(notice.run_id, notice.occasion) for notice in ops.got] == [("A", "needs_repair")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "POST https://hooks.chat.test/services/T0/B0/SECRET failed",
+        "no smtp://ops:SECRET@mail.test",
+        "Pool(host='hooks.chat.test', port=443): Max retries exceeded with url: /T0/SECRET (Caused by x)",
+        "404, message='Not Found', url='https://hooks.chat.test/T0?key=SECRET'",
+        "Client error '404' for url 'https://hooks.chat.test/SECRET#SECRET'",
+        "(https://hooks.chat.test/SECRET)",
+        "no https://ops:SECRET#SECRET@hooks.test:443/ at hooks.test",
+        "no https://hooks.test:8443/SECRET",
+    ],
+)
+@pytest.mark.stores("memory")
+def test_what_a_notifier_says_of_its_address_is_kept_without_what_is_secret(
+    url: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def down(notice: Any) -> None:
+        raise ConnectionError(said)
+
+    with Host(url, notifiers={"ops": down}) as host:
+        host.run(FAILING, {"a": 1}, run_id="A")
+        [info] = host.notices.find()
+    assert ".test" in info.error
+    assert "SECRET" not in info.error + caplog.text
+
+
+@pytest.mark.stores("memory")
+def test_no_one_is_told_of_the_questions_that_workers_answer(url: str, ops: Receiver) -> None:
+    with Host(url, notifiers={"ops": ops}, notify=[Tell("ops", on=["completed", "failed"])]) as host:
+        host.run(Flow(f"{ASK_FLOW}well", [works]), {"a": 1})
+        host.run(Flow("well", [works]), {"a": 1})
+    assert [notice.flow for notice in ops.got] == ["well"]
+
+
+@pytest.mark.stores("memory", "redis")
+def test_reminders_go_on_after_an_outage_of_days(url: str, clock: ManualClock) -> None:
+    told: list[str] = []
+    is_down = True
+
+    def desk(notice: Any) -> None:
+        if is_down and notice.occasion:
+            raise ConnectionError("no line")
+        told.append(notice.occasion)
+
+    flow = Flow("pays", [wait.approval("ok", notify="desk", remind="1d")])
+    with Host(url, clock=clock, notifiers={"desk": desk}) as host:
+        host.run(flow, {}, run_id="A")
+        for hour in range(24 * 10):
+            is_down = hour < 24 * 5
+            clock.advance(3_600)
+            host.notices.send()
+        [reminder] = host.notices.find()
+    assert told[0] == ""
+    assert told[1:] == ["reminder"] * len(told[1:])
+    assert 3 <= len(told[1:]) <= 6
+    assert reminder.state == "pending"
+
+
+@pytest.mark.stores("memory")
+def test_a_notice_of_a_run_that_waits_for_another_asks_no_one_to_answer(url: str, ops: Receiver) -> None:
+    child = Flow("child", [wait.approval("ok")])
+
+    @node(output="x", halts=True)
+    def asks(ctx: Context) -> Any:
+        return ctx.result(ctx.start(child))
+
+    with Host(url, notifiers={"ops": ops}) as host:
+        flow = Flow("starter", [asks], starts=[child], notify=Tell("ops", on="halted"))
+        host.start(flow, {}, run_id="A")
+        host.work([flow], until_idle=True)
+    [notice] = ops.got
+    assert notice.kind == "child"
+    mail = notify.Mail("localhost", sender="a@b.test", to="c@d.test", security="none").mail(notice)
+    assert "everstep answer" not in message(notice) + mail.get_content()
