@@ -16,7 +16,7 @@ from everstep.graph.check.validate import known_aliases
 from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
-from everstep.runtime.system import apart
+from everstep.runtime.waits.apart import apart
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter

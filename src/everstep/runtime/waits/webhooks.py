@@ -22,7 +22,8 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, apart, spawn
+from everstep.runtime.system import SystemClock, spawn
+from everstep.runtime.waits.apart import apart
 
 SIGNATURE: Final = "X-Everstep-Signature"
 _FIRST_PAUSE: Final = 0.5

@@ -16,7 +16,8 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, apart, spawn
+from everstep.runtime.system import SystemClock, spawn
+from everstep.runtime.waits.apart import apart
 from everstep.runtime.waits.notices.words import can_be_answered, lines, plain, subject
 
 _LONGEST: Final = 3600.0
