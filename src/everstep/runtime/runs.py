@@ -208,7 +208,8 @@ class Runs:
             return await twin.family.see_through(partial(twin.run, flow, given, run_id), run_id, wait=wait)
         async with self._services.committer.turn:
             outcome = await self._run(flow, given, run_id)
-        outcome = await self._with_its_own(outcome, flow, wait=wait)
+        if outcome.waits:
+            outcome = await self._with_its_own(outcome, flow, wait=wait)
         return await self._stay(outcome, flow) if wait else outcome
 
     async def start(
@@ -390,7 +391,8 @@ class Runs:
             outcome = await self._resume(
                 run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
             )
-        outcome = await self._with_its_own(outcome, flow, wait=wait)
+        if outcome.waits:
+            outcome = await self._with_its_own(outcome, flow, wait=wait)
         return await self._stay(outcome, flow) if wait else outcome
 
     async def _with_its_own(self, outcome: Outcome, flow: Flow, *, wait: bool) -> Outcome:
