@@ -9,6 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from everstep.errors import BadRequest, NotifyFailed, UnknownNotifier
@@ -16,7 +18,7 @@ from everstep.graph.check.validate import known_aliases
 from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
-from everstep.runtime.waits.apart import apart
+from everstep.runtime.drive.node_threads import apart
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
@@ -165,6 +167,6 @@ class Notifiers:
         calls = {call for call in self._calls.get(alias, ()) if not call.done()}
         if len(calls) >= MOST_HANGING:
             raise NotifyFailed(f"{len(calls)} calls of it have not returned.")
-        call = apart(self._system.spawn, notifier, notice)
+        call = apart(self._system.spawn, partial(copy_context().run, notifier, notice))
         self._calls[alias] = {*calls, call}
         return await asyncio.wrap_future(call)
