@@ -32,7 +32,7 @@ else:
 log = logging.getLogger("everstep")
 _ADDRESS: Final = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:[^\s/?#@]*@)?"
-    r"([\w.\[\]-]*(?::[0-9]{1,5}(?=[\s/?'\"<>()]|$))?)[^\s'\"<>()]*"
+    r"([\w.\[\]-]*(?::[0-9]{1,5}(?=[\s/?'\"<>()]|$))?)([^\s'\"<>()]*)"
 )
 _LOCAL: Final = re.compile(r"(?i)\b((?:url|path):? ?['\"]?)/[^\s'\"<>()]+")
 MOST_HANGING: Final = 100
@@ -61,7 +61,11 @@ def _plain(text: str) -> str:
 
 def _without_paths(text: str) -> str:
     """Return a text whose addresses say their host only: the rest may be a secret, or hold a password."""
-    return _LOCAL.sub(r"\1/…", _ADDRESS.sub(r"\1\2/…", text))
+    return _LOCAL.sub(r"\1/…", _ADDRESS.sub(_cut, text))
+
+
+def _cut(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{'/…' if found[3] else ''}"
 
 
 def _about(notice: Notice) -> str:
