@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,3 +176,16 @@ def test_who_is_told_of_its_runs_hears_of_a_missed_time_once(url: str, clock: Ma
         assert {one.occasion for one in got[alias] if one.run_id != "hourly"} <= others
         assert len([one for one in got[alias] if one.run_id == "hourly"]) == 1
     assert got["other"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.stores("sqlite")
+def test_a_worker_applies_them_only_if_it_is_told_to(tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/runs.db", tmp_path / "report_of_a_worker.py"
+    file.write_text(FILE.format(cron="0 2 * * *"))
+    command = [sys.executable, "-m", "everstep", "worker", str(file), "--once", "--store", url]
+    for more, made in (((), []), (("--apply-schedules",), ["nightly"])):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=True)
+        with Host(url) as host:
+            assert [one.schedule_id for one in host.schedules.list()] == made
+        assert ("nightly (report) is created" in done.stderr) == bool(made)

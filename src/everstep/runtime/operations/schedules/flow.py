@@ -6,6 +6,7 @@ who takes over starts the same runs, and each once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from everstep.errors import CheckpointPinned, EverstepError, StoreError
+from everstep.errors import CheckpointPinned, EverstepError, RunErased, RunNotFound, StoreError
 from everstep.graph.author.context import AsyncContext
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, ifelse, node
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from everstep.runtime.retention.trim import clean_up
 else:
     clean_up = on_demand("everstep.runtime.retention.trim:clean_up")
+
+log = logging.getLogger("everstep")
 
 SIGNAL = "schedule"
 """What schedules are told by."""
@@ -123,8 +126,14 @@ def tells_of_schedule(tells: Iterable[Tell], spec: ScheduleSpec) -> list[Tell]:
 
 async def _tidy(services: Services, runs: Runs, schedule_id: str) -> None:
     """Remove what a schedule did long ago from its chain, or it would grow for ever."""
-    with suppress(CheckpointPinned):  # by a person, or a fork that was made meanwhile
+    try:
         await clean_up(services.store, runs.reader, schedule_id, KEPT)
+    except StoreError:
+        raise  # that is done again
+    except CheckpointPinned:
+        return  # by a person, or a fork that was made meanwhile
+    except EverstepError as error:
+        log.warning("schedule %r keeps what it did long ago: %s", schedule_id, error)
 
 
 def _seen(state: State, said: Any, schedule_id: str, now: datetime) -> dict[str, Any]:
@@ -219,7 +228,8 @@ class _Starts:
                 return
             if overlap is Overlap.REPLACE:
                 for other in state.running:
-                    await self._runs.cancel(other)
+                    with suppress(RunErased, RunNotFound):  # meanwhile
+                        await self._runs.cancel(other)
                 state.running = []
         await self._begin(run_id, at)
 
