@@ -170,7 +170,7 @@ BETWEEN_ROOMS: dict[str, str] = {
     "tracing travel waits waits.notices workers",
     "runtime.drive": "guards live metrics operations outage drive.children drive.timed drive.undo "
     "drive.units tracing waits workers",
-    "runtime.drive.children": "guards outage waits",
+    "runtime.drive.children": "drive.timed guards outage waits",
     "runtime.drive.timed": "outage waits",
     "runtime.drive.undo": "drive.units integrity travel",
     "runtime.drive.units": "drive.children outage waits",

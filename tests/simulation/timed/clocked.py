@@ -31,9 +31,10 @@ def note(what: str) -> None:
     if thread is not None:
         process = thread.owner
         assert isinstance(process, SimProcess)
-        shared = process.world.store
-        clock = shared.clock if shared.is_remote else process.system.clock
-        process.world.notes.setdefault(NOTED, []).append(Noted(what, clock.now()))
+        world = process.world
+        assert isinstance(world, FleetWorld)
+        clock = world.store.clock if world.store.is_remote else process.system.clock
+        world.notes.setdefault(NOTED, []).append(Noted(what, clock.now()))
 
 
 NOTED = "noted"

@@ -526,6 +526,9 @@ class Context:
         *,
         key: Any = None,
         on_parent_cancel: str = "cancel",
+        at: datetime | str | None = None,
+        after: Span | None = None,
+        deadline: Span | datetime | None = None,
         priority: int = 0,
         group: str | None = None,
         tags: Iterable[str] | Mapping[str, str] = (),
@@ -534,10 +537,13 @@ class Context:
 
         `await` it in an async node. The flow is declared: `Flow(..., starts=[flow])`; then its name will do.
         The run is known by its flow, and by `key` or by how often that flow was asked for. If this run is
-        cancelled, so is that one, unless `on_parent_cancel="leave"`.
+        cancelled, so is that one, unless `on_parent_cancel="leave"`. `at`, `after` and `deadline` say when it
+        begins and when it is ended, as `host.start` takes them.
         """
         self._check("start")
         said = {"on_parent_cancel": on_parent_cancel, "priority": priority, "group": group, "tags": tags}
+        if at is not None or after is not None or deadline is not None:
+            said["times"] = (at, after, deadline)
         return self._open_units("start").start(flow, inputs, key, said)
 
     def result(self, child: Any, *, timeout: Span | None = None) -> Any:

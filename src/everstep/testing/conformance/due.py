@@ -58,6 +58,36 @@ class Due(Suite):
         assert (row.status, row.settled_by, row.settled_at) == (WaitStatus.SETTLED, SettledBy.CLOCK, at)
         assert client.waits(status=WaitStatus.OPEN) == ["later", "foreign", "timeless"]
 
+    def test_a_run_that_is_admitted_as_halted_is_due_at_the_time_of_its_wait(self, client: Client) -> None:
+        chain = Chain("run", client.clock, has_lease=False)
+        at = client.clock.now() + timedelta(seconds=10)
+        begins = chain.wait("begins", path="@start", kind="timer", due_at=at)
+        ends = chain.wait("ends", path="@deadline", kind="deadline", due_at=at + timedelta(seconds=5))
+        opened = chain.admission(status=Status.HALTED, waits=(begins, ends))
+        client.accept(chain, opened)
+        row = client.row("run")
+        assert (row.status, row.lease, row.checkpoints) == (Status.HALTED, None, 1)
+        assert client.waits(run_id="run", is_unclosed=True) == ["begins", "ends"]
+        assert client.put(opened) == [Verdict.ACCEPTED]
+        client.clock.advance(timedelta(seconds=10, microseconds=-1))
+        assert client.due() == []
+        assert client.next_due() == at
+        client.clock.advance(timedelta(microseconds=1))
+        [(claimed, lease)] = client.claim_due()
+        assert (claimed.run_id, claimed.status, lease.epoch, lease.takeovers) == ("run", Status.HALTED, 1, 0)
+        assert client.waits(status=WaitStatus.SETTLED) == ["begins"]
+
+    def test_what_waits_open_with_an_admission_is_closed_with_the_end(self, client: Client) -> None:
+        chain = Chain("run", client.clock)
+        at = client.clock.now() + timedelta(seconds=10)
+        client.accept(chain, chain.admission(waits=(chain.wait("ends", kind="deadline", due_at=at),)))
+        assert client.due() == []
+        client.clock.advance(10)
+        assert client.due() == []  # its owner knows
+        client.accept(chain, chain.following(status=Status.FAILED, ended_at=at, closed=("ends",)))
+        assert client.wait("ends").status is WaitStatus.CLOSED
+        assert client.due() == []
+
     def test_a_run_that_halts_with_an_answer_is_due_at_once(self, client: Client) -> None:
         chain = client.admit("run")
         client.accept(chain, chain.following(waits=(chain.wait("w"),)))

@@ -20,11 +20,13 @@ from everstep.runtime.services import Services
 if TYPE_CHECKING:
     from everstep.engine.limits.slots import key_alone
     from everstep.graph.limits import limited_group, singleton_of
+    from everstep.runtime.drive.timed.times import plain_times
     from everstep.runtime.guards.singletons import Key
 else:
     key_alone = on_demand("everstep.engine.limits.slots:key_alone")
     limited_group = on_demand("everstep.graph.limits:limited_group")
     singleton_of = on_demand("everstep.graph.limits:singleton_of")
+    plain_times = on_demand("everstep.runtime.drive.timed.times:plain_times")
     Key = on_demand("everstep.runtime.guards.singletons:Key")
 
 
@@ -98,6 +100,8 @@ def ordered(
         raise BadRequest(f"on_parent_cancel of a start in {path!r} is {mode!r:.40}.", fix=f"Use {known}.")
     tags = tuple((tag.name, tag.value) for tag in tags_of(said["tags"])) if said["tags"] else ()
     given = {"priority": said["priority"], "group": said["group"], "tags": tags}
+    if "times" in said:
+        given["times"] = plain_times(*said["times"])
     order = ChildOrder(run_id, flow.name, by, path, visit, inputs, str(OnParentCancel(mode)), **given)
     order.given.check(flow, encrypts=encrypts)
     return order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,9 +12,15 @@ from everstep.engine.state import RunState
 from everstep.model.commits import ChildRun, Labels, OnParentCancel, StartedBy, Tag, Traits
 from everstep.model.enums import Status
 from everstep.model.records import STARTED, STARTS, UnitAt
+from everstep.on_demand import on_demand
 from everstep.runtime.drive.apply import units_prefix
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.inputs import Given
+
+if TYPE_CHECKING:
+    from everstep.runtime.drive.timed.times import times_kept
+else:
+    times_kept = on_demand("everstep.runtime.drive.timed.times:times_kept")
 
 
 class ChildOrder(msgspec.Struct, frozen=True):
@@ -31,6 +37,8 @@ class ChildOrder(msgspec.Struct, frozen=True):
     priority: int = 0
     group: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
+    times: Mapping[str, str | float] | None = None
+    """When it begins and is ended, if that was said."""
 
     def kept(self) -> dict[str, Any]:
         """Return it as a plain value for the record, without what was not said."""
@@ -38,6 +46,8 @@ class ChildOrder(msgspec.Struct, frozen=True):
         more = {name: given for name, given in said.items() if given != _UNSAID[name]}
         if "tags" in more:
             more["tags"] = [list(tag) for tag in self.tags]
+        if self.times is not None:
+            more["times"] = dict(self.times)
         return {
             "run_id": self.run_id,
             "flow": self.flow,
@@ -61,11 +71,12 @@ class ChildOrder(msgspec.Struct, frozen=True):
             None,
             Labels(tuple(Tag(name, value) for name, value in self.tags)),
             StartedBy(self.by, self.path, self.visit, OnParentCancel(self.on_parent_cancel)),
+            None if self.times is None else times_kept(self.times),
         )
 
 
 _OPTIONS = ("on_parent_cancel", "priority", "group", "tags")
-_UNSAID: Mapping[str, Any] = dict(zip(_OPTIONS, ChildOrder.__struct_defaults__, strict=True))
+_UNSAID: Mapping[str, Any] = dict(zip(_OPTIONS, ChildOrder.__struct_defaults__, strict=False))
 
 
 def order_of(kept: Mapping[str, Any], path: str, visit: int) -> ChildOrder:
@@ -73,6 +84,8 @@ def order_of(kept: Mapping[str, Any], path: str, visit: int) -> ChildOrder:
     more = {name: kept[name] for name in _OPTIONS if name in kept}
     if "tags" in more:
         more["tags"] = tuple((name, value) for name, value in more["tags"])
+    if "times" in kept:
+        more["times"] = kept["times"]
     return ChildOrder(kept["run_id"], kept["flow"], kept["started_by"], path, visit, kept["inputs"], **more)
 
 

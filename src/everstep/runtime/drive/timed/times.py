@@ -5,8 +5,9 @@ Both are waits for a time, at `@start` and `@deadline`: rows that the store keep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -51,6 +52,24 @@ def times_of(
         begins = span_of(after, "after")
     ends = None if deadline is None else deadline_of(deadline)
     return None if begins is None and ends is None else Times(begins, ends)
+
+
+def plain_times(
+    at: datetime | str | None, after: Span | None, deadline: Span | datetime | None
+) -> dict[str, str | float]:
+    """Return what was said of the times of a run as values that any record can keep."""
+    times = times_of(at, after, deadline) or Times()
+    said = {"at" if at is not None else "after": times.begins, "deadline": times.ends}
+    return {name: _plain(one) for name, one in said.items() if one is not None}
+
+
+def _plain(said: Ends) -> str | float:
+    return said.isoformat() if isinstance(said, datetime) else said.total_seconds()
+
+
+def times_kept(kept: Mapping[str, Any]) -> Times | None:
+    """Return what `plain_times` made values of."""
+    return times_of(**kept)
 
 
 def deadline_of(said: Span | datetime) -> Ends:

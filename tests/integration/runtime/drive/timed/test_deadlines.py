@@ -16,7 +16,7 @@ from tests.keyframes import space_keyframes
 
 from .timing import act, ask, check_ended, check_sound, slow, work
 
-pytestmark = pytest.mark.stores("memory", "sqlite", "postgres", "redis", "folder", "s3")
+pytestmark = pytest.mark.servers
 
 
 def test_waiting_run_is_ended_by_a_worker(host: Host, clock: ManualClock) -> None:

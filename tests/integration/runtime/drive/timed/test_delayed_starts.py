@@ -12,7 +12,7 @@ from everstep.testing import ManualClock
 
 from .timing import check_ended, check_sound, slow, work
 
-pytestmark = pytest.mark.stores("memory", "sqlite", "postgres", "redis", "folder", "s3")
+pytestmark = pytest.mark.servers
 
 
 def flow_of(seen: list[str], **options: object) -> Flow:
