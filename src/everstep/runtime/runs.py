@@ -34,6 +34,7 @@ from everstep.model.durations import Ends
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease, lane_of
 from everstep.model.records import START, ErrorInfo, StepRecord
+from everstep.model.waits import child_in
 from everstep.on_demand import on_demand
 from everstep.ports.store import Commit, RunRow, StopRequest, TakenUp, Verdict
 from everstep.runtime.drive.chain_writer import Journal
@@ -207,6 +208,8 @@ class Runs:
             return await twin.family.see_through(partial(twin.run, flow, given, run_id), run_id, wait=wait)
         async with self._services.committer.turn:
             outcome = await self._run(flow, given, run_id)
+        if outcome.waits:
+            outcome = await self._with_its_own(outcome, flow, wait=wait)
         return await self._stay(outcome, flow) if wait else outcome
 
     async def start(
@@ -388,7 +391,21 @@ class Runs:
             outcome = await self._resume(
                 run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act, ends=ends
             )
+        if outcome.waits:
+            outcome = await self._with_its_own(outcome, flow, wait=wait)
         return await self._stay(outcome, flow) if wait else outcome
+
+    async def _with_its_own(self, outcome: Outcome, flow: Flow, *, wait: bool) -> Outcome:
+        """Drive what a run waits for that has started runs of its own flow, which need not be declared."""
+        if self.family is not None or not any(child_in(row.topic) for row in outcome.waits):
+            return outcome
+        twin = self._with_family(flow)
+        assert twin.family is not None
+
+        async def begun() -> Outcome:
+            return outcome
+
+        return await twin.family.see_through(begun, outcome.run_id, wait=wait)
 
     def _with_family(self, flow: Flow) -> Runs:
         """Return the same, with what is driven beside a run of this flow until that is over."""

@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -54,27 +53,6 @@ async def pause(seconds: float) -> None:
 async def to_thread(work: Callable[..., T], /, *arguments: Any) -> T:
     """Return what a blocking call gives, made on another thread while the loop goes on."""
     return await asyncio.to_thread(work, *arguments)
-
-
-def apart(
-    spawn: Callable[[Callable[[], None], str], object], work: Callable[..., T], /, *arguments: Any
-) -> Future[T]:
-    """Make a blocking call that may never return, on a thread of its own: nothing waits for it."""
-    future: Future[T] = Future()
-    within = partial(copy_context().run, work, *arguments)
-
-    def call() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            answer = within()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(answer)
-
-    spawn(call, "everstep-apart")
-    return future
 
 
 def spawn(work: Callable[[], None], name: str) -> threading.Thread:

@@ -82,7 +82,7 @@ def test_a_fleet_that_is_killed_at_random_never_exceeds_the_rate_of_a_thousand_k
                     clock.move_on(chance.choice([0.0, 0.2, 0.6]))
                     passed, last = (clock.now() - last).total_seconds(), clock.now()
                     await ask_for_more(host, round(2 * RATE * KEYS * passed / 60))
-                    if chance.random() < 0.04:
+                    if chance.random() < passed / 8:
                         place = chance.randrange(WORKERS)
                         workers[place].send_signal(signal.SIGKILL)
                         workers[place].wait()

@@ -14,6 +14,7 @@ from everstep.graph.compile.plan import Plan
 from everstep.model.commits import StopRequest
 from everstep.model.enums import Effects, Status
 from everstep.model.records import UNDOING, ErrorInfo, NodeState, StepRecord, Undoable, UndoState
+from everstep.model.waits import SETTLE
 
 ASK = "ask"
 """Behind how a run ends: a person says first whether it is undone."""
@@ -179,13 +180,15 @@ def unsettled(scopes: Iterator[Scope]) -> list[tuple[Scope, int]]:
         (scope, i)
         for scope in scopes
         if not scope.is_hidden
-        for i in sorted({*scope.begun, *scope.units, *scope.opened})
+        for i in sorted({*scope.begun, *scope.units, *scope.opened, *scope.waiting})
         if (i in scope.due or i in scope.running) and _is_unknown(scope, i)
     ]
 
 
 def _is_unknown(scope: Scope, i: int) -> bool:
-    is_begun = i in scope.begun and scope.plan.nodes[i].undo is not None
+    halted = scope.waiting.get(i)
+    is_asked = halted is not None and halted.wait is not None and halted.wait.kind == SETTLE
+    is_begun = (is_asked or i in scope.begun) and scope.plan.nodes[i].undo is not None
     return is_begun or bool(unknown_calls(scope, i)) or _has_begun_items(scope, i)
 
 

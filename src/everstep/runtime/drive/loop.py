@@ -356,6 +356,11 @@ class Drive:
             raise stop from None
         self._rest.stop = None
         if self._undo is not None:  # it is told once more
+            undo = self._state.undo
+            if undo is not None and undo.asks and self.undoes_always:
+                self.failure = undo.error
+                await self._begin_undo(Status(undo.ends))  # a person wants it, and no other is asked any more
+                return
             self._journal.undoing = None
             await self._owing.flush(Trigger.UNDO)
             self._keep_lease()
@@ -382,11 +387,12 @@ class Drive:
 
     async def _is_to_be_undone(self) -> bool:
         """True if a run that was cancelled undoes what it did, as its flow says or as a person wants."""
-        if self._undo is not None or self._state.undo is None or not self._policy.writes:
+        undo = self._state.undo
+        if undo is None or not self._policy.writes or (self._undo is not None and not undo.asks):
             return self._undo is not None
         row = await self._journal.persist(partial(self._services.store.run, self._run.run_id))
         self.undoes_always = row is not None and row.stop_request is StopRequest.UNDO
-        return self._may_undo(Status.CANCELLED)
+        return self._undo is not None or self._may_undo(Status.CANCELLED)
 
     async def _begin_undo(self, ends: Status) -> None:
         """Have the records say that the run undoes, before anything is undone."""
@@ -1177,6 +1183,8 @@ class Drive:
             drafts = ()
         else:
             step = step_of(call, drafts, chance, ahead)
+            if call.is_again and self._undo is not None:
+                step = self._undo.again(call, step)
         if step.retry_at is not None:
             self._pauses.note(step.retry_at)
         if self._guards is not None:

@@ -66,9 +66,7 @@ class NodeThreads(Executor):
 
     def submit_apart(self, work: Callable[[], Any]) -> Future[Any]:
         """Call on a thread of its own, for who holds one of ours, or a loop, and does nothing meanwhile."""
-        future: Future[Any] = Future()
-        self._system.spawn(partial(_make, future, work), "everstep-apart")
-        return future
+        return apart(self._system.spawn, work)
 
     def _hire(self) -> None:
         if self._threads < self._most:
@@ -116,6 +114,13 @@ class NodeThreads(Executor):
                     item[0].cancel()
             for _ in range(self._threads):
                 self._queue.put(None)
+
+
+def apart(spawn: Callable[[Callable[[], None], str], object], work: Callable[[], Any]) -> Future[Any]:
+    """Make a call that may never return, on a thread of its own: nothing waits for it."""
+    future: Future[Any] = Future()
+    spawn(partial(_make, future, work), "everstep-apart")
+    return future
 
 
 def _make(future: Future[Any], work: Callable[[], Any]) -> None:

@@ -9,6 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from everstep.errors import BadRequest, NotifyFailed, UnknownNotifier
@@ -16,7 +18,7 @@ from everstep.graph.check.validate import known_aliases
 from everstep.on_demand import on_demand
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import System
-from everstep.runtime.system import apart
+from everstep.runtime.drive.node_threads import apart
 
 if TYPE_CHECKING:
     from everstep.runtime.metrics.meter import Meter
@@ -30,7 +32,7 @@ else:
 log = logging.getLogger("everstep")
 _ADDRESS: Final = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:[^\s/?#@]*@)?"
-    r"([\w.\[\]-]*(?::[0-9]{1,5}(?=[\s/?'\"<>()]|$))?)[^\s'\"<>()]*"
+    r"([\w.\[\]-]*(?::[0-9]{1,5}(?=[\s/?'\"<>()]|$))?)([^\s'\"<>()]*)"
 )
 _LOCAL: Final = re.compile(r"(?i)\b((?:url|path):? ?['\"]?)/[^\s'\"<>()]+")
 MOST_HANGING: Final = 100
@@ -59,7 +61,11 @@ def _plain(text: str) -> str:
 
 def _without_paths(text: str) -> str:
     """Return a text whose addresses say their host only: the rest may be a secret, or hold a password."""
-    return _LOCAL.sub(r"\1/…", _ADDRESS.sub(r"\1\2/…", text))
+    return _LOCAL.sub(r"\1/…", _ADDRESS.sub(_cut, text))
+
+
+def _cut(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{'/…' if found[3] else ''}"
 
 
 def _about(notice: Notice) -> str:
@@ -161,6 +167,6 @@ class Notifiers:
         calls = {call for call in self._calls.get(alias, ()) if not call.done()}
         if len(calls) >= MOST_HANGING:
             raise NotifyFailed(f"{len(calls)} calls of it have not returned.")
-        call = apart(self._system.spawn, notifier, notice)
+        call = apart(self._system.spawn, partial(copy_context().run, notifier, notice))
         self._calls[alias] = {*calls, call}
         return await asyncio.wrap_future(call)

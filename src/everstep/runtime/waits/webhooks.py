@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Mapping
 from copy import copy
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -22,7 +23,8 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, apart, spawn
+from everstep.runtime.drive.node_threads import apart
+from everstep.runtime.system import SystemClock, spawn
 
 SIGNATURE: Final = "X-Everstep-Signature"
 _FIRST_PAUSE: Final = 0.5
@@ -99,7 +101,7 @@ class Webhook:
         pause = _FIRST_PAUSE
         for attempt in range(1, self._attempts + 1):
             request = self._request(notice, body, clock.now())
-            reply = await asyncio.wrap_future(apart(spawn, _post, request, self._timeout))
+            reply = await asyncio.wrap_future(apart(spawn, partial(_post, request, self._timeout)))
             if reply.is_delivered:
                 return
             if reply.is_final or attempt == self._attempts:

@@ -202,7 +202,7 @@ SHOWN: Mapping[type[msgspec.Struct], str] = {
     Vote: "by at how",
     Me: "name role acts flows tags release acts_as can_log_out",
     Explanation: "run_id flow status is_driven compat is_cancelling recorded starts pending remade waits "
-    "missing can_lose spooled becomes_fork untaken undoes is_undoing",
+    "missing can_lose spooled becomes_fork untaken undoes is_undoing begins_at ends_at",
     Compat: "verdict nodes values migrations starts is_same code",
     Recorded: "path visits status outputs items of_items",
     Planned: "path visit attempt effects may_have_started not_before chunks calls asks only_chooses",

@@ -209,7 +209,12 @@ def calls_parts(body: Bodies) -> Parts:
     return [travelling(body), bill]
 
 
-def interrupted_parts(body: Bodies) -> Parts:
+def unknown_parts(body: Bodies) -> Parts:
+    """The same, and only a person can say whether that effect has happened."""
+    return interrupted_parts(body, on_unknown="stop")
+
+
+def interrupted_parts(body: Bodies, **options: Any) -> Parts:
     """An effect that lasts until its run is cancelled, and one before it."""
     reserve, pay, _ = shop_nodes(body)
 
@@ -217,7 +222,7 @@ def interrupted_parts(body: Bodies) -> Parts:
         with at(body, ctx, parcel):
             pass
 
-    @node(output="parcel", undo=recall)
+    @node(output="parcel", undo=recall, **options)
     def send(charge: str, ctx: Context):
         with at(body, ctx, charge):
             pass
@@ -266,6 +271,19 @@ def cancel_in_an_effect(host: Host, flow: Flow, inputs: Facts) -> RunResult:
             mark.touch()
     host.cancel(RUN)
     return host.run(flow, inputs, run_id=RUN)
+
+
+def cancel_and_settle(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Do the same, and say that it happened, however often that is asked."""
+    result = cancel_in_an_effect(host, flow, inputs)
+    while result.status == "halted":
+        if not (clock_of(host).folder / CANCELLED).exists():  # it was killed before it was cancelled
+            (clock_of(host).folder / CANCELLED).touch()
+            host.cancel(RUN)
+        for asked in host.waits(RUN, kind="settle"):
+            host.waiting.settle(RUN, asked.node, done="parcel", by="ada")
+        result = host.resume(RUN, flow)
+    return result
 
 
 def asking_parts(body: Bodies) -> Parts:
@@ -367,6 +385,7 @@ MORE_SAGAS = {
     "undone-if-asked": Scenario(asking_parts, ORDER, "strong", program=say_what_to_do, undo="ask"),
     "undone-later": Scenario(shop_nodes, ORDER, program=undo_later, undo="never"),
     "undone-atomic": Scenario(atomic_parts, ORDER, program=cancel_in_an_effect, atomic=("delivery",)),
+    "undone-unknown": Scenario(unknown_parts, ORDER, program=cancel_and_settle, stops=True),
     "not-undone": Scenario(tolerant_parts, {"guests": ["rude", "kind", "rude"]}),
 }
 """Those that `EVERSTEP_SOAK=1` adds."""

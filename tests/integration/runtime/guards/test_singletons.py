@@ -11,7 +11,7 @@ import pytest
 from everstep import AsyncHost, Flow, Host, Limit, Singleton, node, wait
 from everstep.engine.limits.slots import slot_name
 from everstep.errors import BadRequest, KeyTaken, NoRoom
-from everstep.runtime import runs
+from everstep.runtime import inputs, runs
 from everstep.testing import ManualClock
 
 pytestmark = pytest.mark.servers
@@ -288,7 +288,7 @@ def test_a_start_that_took_so_long_that_it_was_given_up_begins_anew(
         Host(f"sqlite:///{tmp_path}/runs.db", clock=clock) as slow,
         Host(f"sqlite:///{tmp_path}/runs.db", clock=clock) as quick,
     ):
-        draft, taken = runs.draft_run, list[str]()
+        draft, taken = inputs.draft_run, list[str]()
 
         async def take_long(*given: Any) -> Any:
             drafted = await draft(*given)

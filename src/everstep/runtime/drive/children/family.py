@@ -62,6 +62,8 @@ class Family:
         self._unfit: set[str] = set()
         """Those that cannot be driven here."""
         self._pause_for = LOOK
+        self._freed = asyncio.Event()
+        """Set once one of these has ended or halted, which may make room; then there is another."""
         self._full: dict[str, float] = {}
         """How long those that limits leave no room for are let alone."""
         self._broken: Exception | None = None
@@ -222,6 +224,8 @@ class Family:
                     await self._until_room(run_id, full)
                     return
                 self._full.pop(run_id, None)
+                self._freed.set()
+                self._freed = asyncio.Event()
                 if outcome.status is Status.HALTED:
                     self._halted.add(run_id)
                     await self._take_awaited(outcome, flow)
@@ -251,7 +255,13 @@ class Family:
         if isinstance(until, datetime):
             left = (until - self._services.time.now()).total_seconds()
             seconds = max(min(seconds, left), 0.001)
-        await self._services.system.pause(seconds)
+        freed, pause = self._freed, asyncio.ensure_future(self._services.system.pause(seconds))
+        waker = asyncio.ensure_future(freed.wait())
+        try:
+            await asyncio.wait([pause, waker], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+            waker.cancel()
 
     async def _leave(self) -> None:
         """Let go of those that have not ended: what they have done is kept, and others may go on."""

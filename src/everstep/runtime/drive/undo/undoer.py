@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from everstep.engine.keys import automatic_key, declared_key
 from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
@@ -17,7 +19,7 @@ from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.unknown_effects import for_an_operator
 from everstep.graph.author.wait_options import Wait
 from everstep.graph.check.undoing import KEY
-from everstep.model.records import ErrorInfo, Undoable
+from everstep.model.records import ErrorInfo, StepRecord, Undoable
 from everstep.model.waits import SETTLE
 from everstep.runtime.drive.apply import Lists
 from everstep.runtime.drive.context import RunContext
@@ -47,6 +49,8 @@ class Undoer:
         self._reader = RunReader(run.services, newest_valid)
         self._tried: dict[Place, frozenset[str]] = {}
         """Nodes that were entered again to tell of these durable calls."""
+        self._reruns: set[Place] = set()
+        """Effects that are to be made again, as a person said who was asked what had become of them."""
 
     # -- which comes next ---------------------------------------------------------------------------------
 
@@ -98,6 +102,9 @@ class Undoer:
         """Let a node tell what became of its effect; a person is asked about one that was left without."""
         if scope.parent is not None:
             Lists(self._run.space).fill(scope)
+        if (scope, i) in self._reruns:
+            self._reruns.discard((scope, i))
+            scope.begun.discard(i)  # it is announced once more, and no one is asked again
         calls = unknown_calls(scope, i)
         if not calls or self._tried.get((scope, i)) != calls:
             self._tried[scope, i] = calls
@@ -133,6 +140,16 @@ class Undoer:
         scope, i = call.scope, call.index
         is_unknown = not has_reported(call) and scope.plan.nodes[i].undo is not None
         return is_unknown or bool(unknown_calls(scope, i))
+
+    def again(self, call: Call, step: StepRecord) -> StepRecord:
+        """Return the record of an effect that is to be made again: until then it is as unknown as before."""
+        if call.answers is None or call.answers.kind != SETTLE:
+            return step
+        self._tried.pop((call.scope, call.index), None)
+        if call.node.undo is None:
+            return step
+        self._reruns.add((call.scope, call.index))
+        return msgspec.structs.replace(step, unknown=True)
 
     # -- what becomes of it -------------------------------------------------------------------------------
 

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from copy import copy
 from email.message import EmailMessage
 from email.utils import format_datetime
+from functools import partial
 from typing import Any, Final, Self
 
 from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock, apart, spawn
+from everstep.runtime.drive.node_threads import apart
+from everstep.runtime.system import SystemClock, spawn
 from everstep.runtime.waits.notices.words import can_be_answered, lines, plain, subject
 
 _LONGEST: Final = 3600.0
@@ -81,7 +83,7 @@ class Mail:
 
     async def __call__(self, notice: Notice) -> None:
         """Send a notice, or raise `NotifyFailed`."""
-        await asyncio.wrap_future(apart(spawn, self._send, self.mail(notice)))
+        await asyncio.wrap_future(apart(spawn, partial(self._send, self.mail(notice))))
 
     def mail(self, notice: Notice) -> EmailMessage:
         """Return the mail of a notice."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -117,7 +118,9 @@ class Beside:
         """
         tasks = [*self._tasks]
         if tasks:
-            await asyncio.wait(tasks, timeout=patience)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await asyncio.wait(tasks)
         self.let_go()
         return bool(tasks)
 

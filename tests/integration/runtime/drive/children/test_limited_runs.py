@@ -44,6 +44,21 @@ def test_children_that_a_limit_holds_back_are_driven_once_there_is_room(
     assert "cannot be driven" not in caplog.text
 
 
+@pytest.mark.parametrize("limits", [[], [Limit("key", running=1)]], ids=["free", "limited"])
+def test_a_flow_that_starts_itself_is_driven_with_what_it_starts(url: str, limits: list[Limit]) -> None:
+    @node(output="depth", halts=True)
+    def dig(left: int, key: str, ctx: Context) -> int:
+        if left == 0:
+            return 0
+        return int(ctx.result(ctx.start("dig", {"left": left - 1, "key": key}))["depth"]) + 1
+
+    with Host(url) as host:
+        flow = Flow("dig", [dig], limits=limits)
+        assert host.run(flow, {"left": 3, "key": "k"}, run_id="A")["depth"] == 3
+        host.start(flow, {"left": 2, "key": "k"}, run_id="B")
+        assert host.resume("B", flow)["depth"] == 2
+
+
 @pytest.mark.stores("sqlite")
 @pytest.mark.parametrize(("is_sealed", "order"), [(False, [1]), (True, "a")])
 def test_what_can_be_no_key_is_said_by_the_start_and_nothing_is_recorded(

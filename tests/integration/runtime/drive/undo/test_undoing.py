@@ -512,3 +512,18 @@ def test_an_effect_that_only_a_person_settles_is_settled_before_anything_is_undo
     sent = "truck 4" if said == "rerun" else "truck 3"
     assert shop.log[2] == f"call back {sent}"
     assert sorted(shop.log[3:]) == sorted(UNDONE)
+
+
+def test_who_has_a_run_undone_answers_the_question_whether_it_is(host: Host, shop: Shop) -> None:
+    flow = shop.flow(undo="ask")
+    assert run(host, flow).status is Status.HALTED
+    host.cancel("a")
+    assert host.resume("a", flow).status is Status.HALTED  # it is asked all the same
+    assert shop.log == DONE
+    host.undo("a", by="ann")
+    result = host.resume("a", flow)
+    assert (result.status, shop.log, came_to(host)) == (Status.FAILED, DONE + UNDONE, "complete")
+    assert result.error is not None
+    assert result.error.message == "no box"
+    assert host.waits("a", status="open") == []
+    assert all(found.is_sound for found in host.storage.verify("a"))
