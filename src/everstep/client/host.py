@@ -149,6 +149,10 @@ else:
     gone_on = on_demand("everstep.runtime.reader:gone_on")
 
 
+_USUAL = Traits()
+"""What a run is given for which nothing is said."""
+
+
 @with_moved_calls
 class AsyncHost:
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`.
@@ -369,7 +373,9 @@ class AsyncHost:
         """
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        is_usual = group is None and priority is _USUAL.priority
+        traits = _USUAL if is_usual else Traits(priority=priority, group=group)
+        given = Given(inputs, channel, traits, act, labels)
         if at is not None or after is not None or deadline is not None:
             given = given.timed(times_of(at, after, deadline))
         doing = self._runs.run(flow, given, run_id, wait=wait)
@@ -457,7 +463,9 @@ class AsyncHost:
         """
         act = act_of(by, comment)
         labels = labels_of(tags, attributes) if tags or attributes else NO_LABELS
-        given = Given(inputs, channel, Traits(priority=priority, group=group), act, labels)
+        is_usual = group is None and priority is _USUAL.priority
+        traits = _USUAL if is_usual else Traits(priority=priority, group=group)
+        given = Given(inputs, channel, traits, act, labels)
         if at is not None or after is not None or deadline is not None:
             given = given.timed(times_of(at, after, deadline))
         doing = self._runs.start(flow, given, run_id)

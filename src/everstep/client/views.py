@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -156,17 +156,17 @@ class RunResult(Values):
     is_paused = False
     """True if it was let go of as it, its flow or its group is paused; `host.fleet.unpause` lets it go on."""
 
-    def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = (), now: datetime | None = None) -> None:
+    def __init__(self, outcome: Outcome, waits: list[WaitInfo], now: datetime | None = None) -> None:
         super().__init__(outcome.space, outcome.state.plan, "")
         area = outcome.space.areas.get(CHANNEL, {})
         self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
         context = EXTENSIONS.results(outcome.state.plan, self._keys) if self._keys else None
         self.is_pipeline = context is not None
         """True for a run of a pipeline, whose values are the keys of its context."""
-        self._context = context or set[str]()
+        self._context: Collection[str] = context or ()
         self.spooled = outcome.spooled
         """How many of its checkpoints wait on this machine, as the store could not take them."""
-        self.waits: list[WaitInfo] = list(waits)
+        self.waits = waits
         """What it waits for, if it halted."""
         if outcome.paused is not None:
             self.is_paused = True

@@ -71,7 +71,7 @@ class Given(msgspec.Struct, frozen=True):
         """Return the same with the times of the run."""
         return msgspec.structs.replace(self, times=times)
 
-    def check(self, flow: Flow, *, encrypts: bool = False) -> dict[str, Any]:
+    def check(self, flow: Flow, *, encrypts: bool = False) -> Mapping[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
         priority, group = self.traits.priority, self.traits.group
         if type(priority) is not int or priority not in PRIORITIES:
@@ -89,7 +89,7 @@ class Given(msgspec.Struct, frozen=True):
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         if flow.limits:
             limited_group(flow.limits, self.inputs or {}, encrypts=encrypts)
-        return dict(self.inputs or {})
+        return self.inputs or {}
 
 
 def check_name(what: str, name: object) -> None:
@@ -178,7 +178,7 @@ async def check_same_inputs(
     row: RunRow,
     flow: Flow,
     drafts: tuple[Slot, ...],
-    inputs: dict[str, Any],
+    inputs: Mapping[str, Any],
 ) -> None:
     """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
     plan = flow.plan if row.flow_hash == flow.plan.hash else await runs.plan(row)
