@@ -146,7 +146,7 @@ LOOP_TIMERS: dict[str, set[str]] = {
     "runtime/stay.py": {"wait"},  # how often to look at the store
     "runtime/workers/worker.py": {"timeout", "wait"},  # how often to look, and how long to stop
     "runtime/waits/announce.py": {"timeout"},  # how long a notifier may take
-    "runtime/waits/notices/send.py": {"timeout"},  # likewise, and how long a worker stays for one
+    "runtime/waits/notices/send.py": {"timeout"},  # likewise
 }
 
 

@@ -316,10 +316,47 @@ def fail_in_the_end(receipt: str, half: list[int]) -> int:
     raise ValueError("no box")
 
 
+def forget(what: str, result: str, idempotency_key: str) -> None:
+    """Undo a look."""
+
+
+@node(output="found")
+def look_undoably(question: str, ctx: Context) -> list[str]:
+    return [ctx.step("look", look_up, what, undo=forget) for what in (question, "more")]
+
+
+@node(output="total")
+def fail_behind(found: list[str]) -> int:
+    raise ValueError("no use")
+
+
+@node(output="total")
+def fail_after_labels(label: list[str]) -> int:
+    raise ValueError("no box")
+
+
+def unlabel(customer: str, label: str) -> None:
+    """Undo what an atomic flow did."""
+
+
+@node(output="price", effects="effectful", idempotency_key="auto")
+def weigh(customer: str) -> int:
+    return len(customer)
+
+
+@node(output="label", effects="effectful", idempotency_key="auto", retry=AT_ONCE)
+def print_label(price: int) -> str:
+    return f"label {price}"
+
+
+LABELLING = Flow("labelling", [weigh, print_label]).as_node(durability="atomic", undo=unlabel).lift("label")
+LABELLED = [LABELLING.with_inputs(customer="customers").map_over("customer"), fail_after_labels]
 UNDONE = [take, charge_undoably, halve_undoably.with_inputs(n="numbers").map_over("n"), fail_in_the_end]
 
 SUBJECTS = {
     "undone": Subject(Flow("undone", UNDONE), {"customer": "ada", "numbers": [2, 4]}, {}),
+    "undone calls": Subject(Flow("undone-calls", [look_undoably, fail_behind]), {"question": "why"}, {}),
+    "undone atomic": Subject(Flow("undone-atomic", LABELLED), {"customers": ["ada", "bob"]}, {}),
     "five": Subject(Flow("five", FIVE, durability="strong"), {"customer": "ada"}, {}),
     "partial": Subject(Flow("partial", FIVE), {"customer": "ada"}, {}),
     "interval": Subject(

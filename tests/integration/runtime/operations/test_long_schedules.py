@@ -84,9 +84,9 @@ def test_a_week_of_minutes_costs_at_its_end_what_it_cost_at_first(tmp_path: Path
             sizes.append(told.checkpoints - told.trimmed_before)
             assert sizes[-1] < flow.KEPT + 3 * flow.TIDIES * 3 + 200
         begun = time.perf_counter()
-        told = host.schedules.get("minutely")
+        schedule = host.schedules.get("minutely")
         looked = (time.perf_counter() - begun) * 1000
-        assert told.started == 21 * 480 and told.missed == told.skipped == 0
+        assert schedule.started == 21 * 480 and schedule.missed == schedule.skipped == 0
         assert host.storage.verify("minutely")[0].is_sound
     print(
         f"ms a time, by 480: {took[0]:.1f} at first, {took[1]:.1f}, {took[-1]:.1f} in the end; kept {sizes}; "
