@@ -55,6 +55,11 @@ class PassingClock(SimClock, Hurry):
         self.folder = folder
         self._world = here.world
 
+    @property
+    def has_moved_on(self) -> bool:
+        assert isinstance(self._world, ScenarioWorld)
+        return self._world.is_late
+
     def move_on(self) -> None:
         assert isinstance(self._world, ScenarioWorld)
         self._world.let_time_pass()
@@ -214,6 +219,11 @@ class ScenarioWorld(World):
         while label not in self._reached and self.hub.now < until:
             self._sleepers.setdefault(label, []).append(thread)
             self.hub.block(until)
+
+    @property
+    def is_late(self) -> bool:
+        """True once a good while has passed."""
+        return self._later is not None and self.hub.now >= self._later
 
     def let_time_pass(self) -> None:
         """Return a good while after this was called first."""

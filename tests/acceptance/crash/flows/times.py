@@ -46,9 +46,9 @@ def let_it_be_late(host: Host, flow: Flow, inputs: Facts) -> RunResult:
 
 
 def begin_a_day_later(host: Host, flow: Flow, inputs: Facts) -> RunResult:
-    """Start a run that is to begin in some hours, and let a worker find it after a day."""
+    """Start a run that is to begin in an hour, and let a worker find it after a day."""
     clock = clock_of(host)
-    host.start(flow, inputs, run_id=RUN, after="12h")
+    host.start(flow, inputs, run_id=RUN, after="1h")
     if not clock.has_moved_on:
         host.work([flow], until_idle=True)
         assert host.info(RUN).checkpoints == 1, "it began before its time"
