@@ -181,7 +181,7 @@ class Permits:
     async def _renew(self) -> None:
         """Keep the places of calls under way; a process that dies keeps them no longer than a lease."""
         while True:
-            await self._services.clock.sleep_until(self._services.clock.now() + self._ttl / 3)
+            await self._services.system.pause(self._ttl.total_seconds() / 3)  # as leases are renewed
             held: dict[str, set[str]] = {}
             for (scope, i, _), holder in self._given.items():
                 limit = scope.plan.nodes[i].limit
