@@ -38,5 +38,5 @@ class LimitingStore(Protocol):
         called again.
         """
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
-        """Return what is kept under keys that begin with a text, in their order."""
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text, in their order; those behind `after`."""

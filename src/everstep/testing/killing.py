@@ -436,8 +436,8 @@ class KillingStore:
         with self._killer.write("change_limit"):
             return await cast("LimitingStore", self._store).change_limit(key, change)
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
-        return await cast("LimitingStore", self._store).limit_states(prefix, limit=limit)
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
+        return await cast("LimitingStore", self._store).limit_states(prefix, limit=limit, after=after)
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str, occasion: str = "") -> bool:
         with self._killer.write("set_aside"):

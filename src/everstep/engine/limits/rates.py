@@ -25,6 +25,13 @@ def trimmed(state: KeyState, limit: KeyLimit, now: int) -> KeyState:
     return KeyState(log, holders, closed_until, micros_of(limit.span))
 
 
+def who_may_count(state: KeyState, now: int) -> list[str] | None:
+    """Return who else says whether a state still counts: its holders; none if it does by itself."""
+    if state.closed_until > now or any(at >= now - state.span for at, _ in state.log):
+        return None
+    return [who for who, (until, _) in state.holders.items() if until > now]
+
+
 def micros_of(span: timedelta) -> int:
     return span // _MICRO
 

@@ -37,6 +37,7 @@ from everstep.runtime.after_run import flow_policy, retaining_store
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.operations.acting import audit_store
 from everstep.runtime.retention.erase import erase_run, is_needed
+from everstep.runtime.retention.idle_keys import drop_idle_keys
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of
 from everstep.runtime.retention.sweep import Swept, sweep
@@ -173,7 +174,7 @@ class Collector:
             await self._tombstones()
             await self._artifacts(shared=shared)
             if not self.found.dry_run:
-                self._add(leftovers=await self._store.tidy())
+                self._add(leftovers=await self._store.tidy() + await drop_idle_keys(self._services))
         return self.found
 
     async def _some(self, batch: Sequence[tuple[RunRow, int]]) -> None:

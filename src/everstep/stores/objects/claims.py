@@ -212,8 +212,8 @@ class Claims:
                 return said
         raise StoreUnavailable(f"limit {key!r} is written to by many at once.")
 
-    def limit_states(self, prefix: str, limit: int) -> dict[str, bytes]:
-        """Return what is kept under keys that begin with a text."""
+    def limit_states(self, prefix: str, limit: int, after: str) -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text, and come behind another."""
         found: dict[str, bytes] = {}
         for name in self._lines.bucket.names(names.LIMITS):
             key, kept = names.read_limit(name), self._lines.bucket.get(name)
@@ -225,7 +225,7 @@ class Claims:
             for key, state in states.items():
                 if key.startswith(prefix) and (told := state.body()) is not None:
                     found[key] = told
-        return {key: found[key] for key in sorted(found)[:limit]}
+        return {key: found[key] for key in sorted(key for key in found if key > after)[:limit]}
 
     def _claim(self, line: RunLine, owner: str, wish: ObjectsWish) -> tuple[RunRow, Lease] | None:
         def work(draft: Draft) -> Lease | None:

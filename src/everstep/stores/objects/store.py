@@ -366,8 +366,8 @@ class ObjectStore:
     async def change_limit(self, key: str, change: LimitChange) -> Any:
         return await self._aside(self._claims.change_limit, key, change)
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
-        return await self._aside(self._claims.limit_states, prefix, limit)
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
+        return await self._aside(self._claims.limit_states, prefix, limit, after)
 
     async def leased(self, owners: Collection[str] | None = None) -> Runs:
         return await self._aside(self._claims.leased, owners)

@@ -140,7 +140,7 @@ class PostgresLimits:
                 self._keep(db, {key: body})
             return said
 
-    def states(self, db: Connection, prefix: str, limit: int) -> dict[str, bytes]:
-        """Return what is kept under keys that begin with a text."""
-        found = rows(db, self._sql["limit_states_from"], (text(prefix), limit))
+    def states(self, db: Connection, prefix: str, limit: int, after: str) -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text, and come behind another."""
+        found = rows(db, self._sql["limit_states_from"], (text(prefix), limit, text(after)))
         return {read_text(key): bytes(state) for key, state in found}

@@ -461,7 +461,7 @@ SELECT limit_key, state FROM {schema}.limit_states WHERE limit_key = ANY ($1::te
 
 -- name: limit_states_from
 SELECT limit_key, state FROM {schema}.limit_states
-WHERE limit_key >= $1 AND limit_key < $1 || U&'\+10FFFF' ORDER BY limit_key LIMIT $2;
+WHERE limit_key >= $1 AND limit_key < $1 || U&'\+10FFFF' AND limit_key > $3 ORDER BY limit_key LIMIT $2;
 
 -- name: keep_limit_states
 INSERT INTO {schema}.limit_states (limit_key, state)

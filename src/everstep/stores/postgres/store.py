@@ -494,8 +494,8 @@ class PostgresStore:
     async def change_limit(self, key: str, change: LimitChange) -> Any:
         return await self._aside(lambda db: self._due.limits.change(db, key, change, self._now()))
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
-        return await self._aside(lambda db: self._due.limits.states(db, prefix, limit))
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
+        return await self._aside(lambda db: self._due.limits.states(db, prefix, limit, after))
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._threads.run(partial(self.renew_blocking, held, ttl))

@@ -147,11 +147,12 @@ class RedisLimits:
                 return said
         raise StoreUnavailable(f"limit {key!r} is written to by many at once.")
 
-    async def states(self, prefix: str, limit: int) -> dict[str, bytes]:
-        """Return what is kept under keys that begin with a text."""
+    async def states(self, prefix: str, limit: int, after: str) -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text, and come behind another."""
         flat = await self._ask("limit_states")
         found = {key.decode(): body for key, body in zip(flat[::2], flat[1::2], strict=True)}
-        return {key: found[key] for key in sorted(found)[:limit] if key.startswith(prefix)}
+        wanted = sorted(key for key in found if key.startswith(prefix) and key > after)
+        return {key: found[key] for key in wanted[:limit]}
 
 
 class _Look:

@@ -378,8 +378,8 @@ class RedisStore:
     async def change_limit(self, key: str, change: LimitChange) -> Any:
         return await self._limits.change(key, change)
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
-        return await self._limits.states(prefix, limit)
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
+        return await self._limits.states(prefix, limit, after)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._on_thread(partial(self.renew_blocking, held, ttl))

@@ -60,9 +60,9 @@ class SqliteLimits:
             self._write(key, body)
         return said
 
-    def states(self, prefix: str, limit: int) -> dict[str, bytes]:
-        """Return what is kept under keys that begin with a text."""
+    def states(self, prefix: str, limit: int, after: str) -> dict[str, bytes]:
+        """Return what is kept under keys that begin with a text, and come behind another."""
         if not self._side.are_there():
             return {}
-        found = rows(self._db, self._sql["limit_states"], (prefix, prefix + "\U0010ffff", limit))
+        found = rows(self._db, self._sql["limit_states"], (prefix, prefix + "\U0010ffff", limit, after))
         return {key: bytes(state) for key, state in found}

@@ -447,7 +447,8 @@ SELECT flow_id, run_group, epoch, expires_at FROM runs WHERE run_id = ?1;
 SELECT state FROM limit_states WHERE limit_key = ?1;
 
 -- name: limit_states
-SELECT limit_key, state FROM limit_states WHERE limit_key >= ?1 AND limit_key < ?2 ORDER BY limit_key LIMIT ?3;
+SELECT limit_key, state FROM limit_states
+WHERE limit_key >= ?1 AND limit_key < ?2 AND limit_key > ?4 ORDER BY limit_key LIMIT ?3;
 
 -- name: keep_limit_state
 INSERT OR REPLACE INTO limit_states (limit_key, state) VALUES (?1, ?2);

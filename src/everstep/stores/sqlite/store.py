@@ -670,9 +670,9 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             return self._in_transaction(lambda: self._limits.change(key, change, self._clock.now()))
 
-    async def limit_states(self, prefix: str, *, limit: int = 1000) -> dict[str, bytes]:
+    async def limit_states(self, prefix: str, *, limit: int = 1000, after: str = "") -> dict[str, bytes]:
         with self._lock, plainly(self.path):
-            return self._limits.states(prefix, limit)
+            return self._limits.states(prefix, limit, after)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.renew_blocking(held, ttl)

@@ -636,6 +636,15 @@ class Limits(Suite):
         assert client.call(store.change_limit("node é openai", lambda body, now: (None, body))) is not None
         assert client.call(store.limit_states("node ")) == {}
 
+    def test_keys_of_limits_are_listed_page_by_page(self, limiting: Client) -> None:
+        store, names = cast(LimitingStore, limiting.store), ["node a", "node b", "node ü", "soon x"]
+        for name in names:
+            limiting.call(store.change_limit(name, lambda body, now: (b"kept", None)))
+        first = limiting.call(store.limit_states("node ", limit=2))
+        assert list(first) == names[:2]
+        assert limiting.call(store.limit_states("node ", limit=2, after="node b")) == {"node ü": b"kept"}
+        assert limiting.call(store.limit_states("node ", after="node ü")) == {}
+
     def test_of_clients_that_claim_at_once_none_exceeds_a_limit(
         self, limiting: Client, store_kit: StoreKit
     ) -> None:
