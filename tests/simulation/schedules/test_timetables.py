@@ -20,7 +20,7 @@ from tests.simulation.schedules.timetables import Plan, TimetableTrial
 from tests.simulation.soaking import size, soak
 from tests.simulation.stores import FAULTS
 
-SCRIPTS, SCHEDULES = size(soak=(200, 10), first=(6, 4))
+SCRIPTS, SCHEDULES = size(soak=(200, 10), first=(3, 4))
 PLAIN = Plan("S0", "quick", "13s", "allow", "0s", 1.0, 40.0, None, None, None, None)
 
 
@@ -37,7 +37,7 @@ def test_each_time_has_one_run_whichever_write_a_process_dies_at() -> None:
         check(explorer, explorer.whole)
         crashes = list(explorer.single_faults())
         assert len(crashes) > 20
-        for one in crashes[:: size(soak=1, first=9)]:
+        for one in crashes[:: size(soak=1, first=15)]:
             check(explorer, explorer.try_fault(one))
     finally:
         explorer.close()
