@@ -1,4 +1,4 @@
-"""What is kept of keys of limits goes once nothing counts for them. Apart, as the rules of runs know no keys."""
+"""What is kept of keys of limits goes once nothing counts for them. Apart, as rules for runs know no keys."""
 
 from __future__ import annotations
 
