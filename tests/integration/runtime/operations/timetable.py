@@ -69,7 +69,7 @@ def table(size: int, seed: int) -> list[Entry]:
         # The day on which it changes there begins or ends in what is one day in UTC.
         local = (day + chance.choice([timedelta(), timedelta(hours=24)])).astimezone(ZoneInfo(zone))
         hour = "*/6" if chance.random() < 0.1 else str(chance.randrange(5))
-        cron = f"{chance.randrange(0, 60, 5)} {hour} {local.day} {local.month} *"
+        cron = f"{chance.randrange(0, 60, 10)} {hour} {local.day} {local.month} *"
         found.append(Entry(f"s{k}", cron, zone, day))
     return found
 

@@ -57,13 +57,18 @@ def is_named(expression: str, naive: datetime) -> bool:
     return naive.minute in minutes and naive.hour in hours and naive.month in months and fits
 
 
+@cache
+def wall_clock(zone: str, begin: datetime, end: datetime) -> dict[datetime, datetime]:
+    """Return what the clock on the wall says in each minute."""
+    moments = [begin + k * MINUTE for k in range(int((end - begin) / MINUTE) + 1)]
+    return {one: one.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0) for one in moments}
+
+
 def minute_by_minute(expression: str, zone: str, begin: datetime, end: datetime) -> list[datetime]:
     """Return the times of an expression by looking at every minute, and at every minute of the wall clock."""
     wall: dict[datetime, datetime] = {}
-    moments = [begin + k * MINUTE for k in range(int((end - begin) / MINUTE) + 1)]
     named = []
-    for moment in moments:
-        naive = moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+    for moment, naive in wall_clock(zone, begin, end).items():
         wall.setdefault(naive, moment)
         if is_named(expression, naive):
             named.append(moment)
