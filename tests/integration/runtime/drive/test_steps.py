@@ -993,10 +993,10 @@ def test_a_call_that_raises_a_timeout_of_its_own_raises_that(world: World, host:
 
 
 def test_a_call_is_a_heartbeat(host: Host) -> None:
-    @node(output="found", timeout=0.5)
+    @node(output="found", timeout=1.2)
     async def agent(ctx: Context) -> int:
         for n in range(4):
-            await ctx.step("nap", asyncio.sleep, 0.2, key=n)
+            await ctx.step("nap", asyncio.sleep, 0.4, key=n)
         return 4
 
     assert host.run(Flow("f", [agent], durability="strong"))["found"] == 4
